@@ -12,12 +12,12 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn, Protocol, TextIO, TypeAlias
 
-from common.errors import InputNote, InputProblems, SimulationError, allowed_names, input_problem, stated
+from common.errors import InputNote, InputProblems, SimulationError, allowed_names, closest, input_problem, stated
 from common.printable import printable
 from common.summary import Answer, Summary
 from common.unread import drop, has_readers, open_closed, unread
@@ -47,7 +47,11 @@ class VerbParser(argparse.ArgumentParser):
 
     def __init__(self, program: "Program", verb: str, words: Sequence[str], description: str) -> None:
         prog = f"{program.called} {verb}"
-        super().__init__(prog=prog, description=description, allow_abbrev=program.abbreviates)
+        # argparse makes a formatter for each option that is added; one that asks for the terminal imports shutil.
+        unmeasured = partial(argparse.HelpFormatter, width=80)
+        super().__init__(
+            prog=prog, description=description, allow_abbrev=program.abbreviates, formatter_class=unmeasured
+        )
         self.verb, self.words = verb, words
         self._renamed, self._mistakes = program.renamed, list[str]()
         self._files: list[Path] = []
@@ -62,10 +66,15 @@ class VerbParser(argparse.ArgumentParser):
         found, unknown = self.parse_known_args([self._spelt(word, known) for word in self.words])
         for word in [word for word in unknown if word.startswith("-")] or unknown:
             name = word.partition("=")[0]
-            near = get_close_matches(name, known.values(), 1)
-            self._mistakes.append(f"unrecognized arguments: {name}" + (f"; did you mean {near[0]}?" if near else ""))
+            near = closest(name, known.values())
+            self._mistakes.append(f"unrecognized arguments: {name}" + (f"; did you mean {near}?" if near else ""))
         self._check()
         return found
+
+    def format_help(self) -> str:
+        """The help, as wide as the terminal."""
+        self.formatter_class = argparse.HelpFormatter
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         """Keep the mistake, and raise all that were found."""
@@ -329,8 +338,8 @@ class Program(NamedTuple):
         if pair in self.verbs:
             return pair, words[2:]
         if words[0] not in self.verbs:
-            near = get_close_matches(pair, self.verbs, 1) or get_close_matches(words[0], self.verbs, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(self.verbs)}"
+            near = closest(pair, self.verbs) or closest(words[0], self.verbs)
+            hint = f"did you mean {near}?" if near else f"there is {', '.join(self.verbs)}"
             raise input_problem("unknown verb", words[0], hint)
         return words[0], words[1:]
 

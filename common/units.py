@@ -7,7 +7,6 @@ nccl-tests and Docker have it; KiB and MiB say the same. KB and MB are refused, 
 import math
 import re
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 
 BANDWIDTH_FORM = "a positive number with a unit, such as 400Gbps, 50GBps or 100Mb/s"
 RATE_FORM = "a positive number of GB/s, or one with its unit, such as 450GBps or 3600Gbps"
@@ -89,6 +88,8 @@ def size_bytes(text: str) -> int:
     prefix = match["prefix"].upper()
     if prefix and stripped[-1] in "bB" and not match["binary"]:
         raise ValueError(f"leaves open whether 1000 or 1024 is meant; write {stripped[:-1]} or {stripped[:-1]}iB")
+    from decimal import Decimal  # takes long to import, and few commands have a size
+
     size = Decimal(match["number"]) * 1024 ** _POWERS[prefix]  # exact where a float is not
     if size == 0:
         raise ValueError(f"is zero bytes; allowed is {SIZE_FORM}")

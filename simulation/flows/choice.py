@@ -7,8 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from simulation.analytical.nccl_tuning import LL, MIB, SIMPLE
-from simulation.analytical.nccl_tuning import protocol as size_protocol
 from simulation.flows.groups import RankGroup
 from simulation.flows.names import ALL_GATHER, ALL_REDUCE, BETWEEN, REDUCE_SCATTER
 from simulation.flows.train import NVLS, PAT
@@ -47,6 +45,9 @@ class AlgorithmChoice(NamedTuple):
 
 def protocol(algorithm: int, size_bytes: int) -> int:
     """NCCL's number of the protocol: the labels that SimCCL 2.30 gives by size."""
+    from simulation.analytical.nccl_tuning import LL, MIB, SIMPLE  # the original has none: it takes long to import
+    from simulation.analytical.nccl_tuning import protocol as size_protocol
+
     if algorithm == PAT:
         return SIMPLE
     if algorithm in (NVLS, NVLS_TREE_NUMBER):

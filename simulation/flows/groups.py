@@ -88,13 +88,16 @@ class ParallelSizes:
 
 def megatron_groups(sizes: ParallelSizes, kinds: Sequence[str] = GROUP_KINDS) -> Iterator[RankGroup]:
     """All groups of more than one rank."""
-    index = 0
+    for index, (kind, members) in enumerate(megatron_members(sizes, kinds)):
+        yield _group(kind, index, members, by_server(members, sizes), sizes)
+
+
+def megatron_members(sizes: ParallelSizes, kinds: Sequence[str] = GROUP_KINDS) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The kind and the ranks of each group of more than one rank."""
     for kind in kinds:
-        if sizes.rank_count(kind) == 1:
-            continue
-        for members in _members(sizes, kind):
-            yield _group(kind, index, members, by_server(members, sizes), sizes)
-            index += 1
+        if sizes.rank_count(kind) > 1:
+            offsets = sizes.grid.offsets(kind)
+            yield from ((kind, tuple([start + offset for offset in offsets])) for start in sizes.grid.starts(kind))
 
 
 def megatron_group(sizes: ParallelSizes, kind: str, rank: int) -> RankGroup:
@@ -103,11 +106,6 @@ def megatron_group(sizes: ParallelSizes, kind: str, rank: int) -> RankGroup:
     earlier = [each for each in EVERY_KIND[: EVERY_KIND.index(kind)] if sizes.rank_count(each) > 1]
     number = sum(len(sizes.grid.starts(each)) for each in earlier) + sizes.grid.starts(kind).index(members[0])
     return _group(kind, number, members, by_server(members, sizes), sizes)
-
-
-def _members(sizes: ParallelSizes, kind: str) -> Iterator[tuple[int, ...]]:
-    offsets = sizes.grid.offsets(kind)
-    return (tuple(start + offset for offset in offsets) for start in sizes.grid.starts(kind))
 
 
 def by_server(members: Sequence[int], sizes: ParallelSizes) -> tuple[tuple[int, ...], ...]:

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from common.garbage import without_collection
 from common.summary import Summary
 from common.units import SIZE_FORM
 from simulation.analytical.schedules import ONE_F_ONE_B, PIPELINES
@@ -65,7 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Summary:
     """Simulate packet by packet, or with --level flow by the rates of flows."""
     if arguments.level == FLOW:
-        from simulation.network.flow_level.verb import simulated
-    else:
-        from simulation.network.verb import simulated
+        with without_collection():  # of a hundred modules' objects, and of millions of a simulation
+            from simulation.network.flow_level.verb import simulated as by_flows
+
+            return by_flows(arguments)
+    from simulation.network.verb import simulated
+
     return simulated(arguments)

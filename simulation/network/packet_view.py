@@ -28,9 +28,9 @@ def link_use(fabric: Fabric, run: NetworkRun, bps: Ints) -> LinkUse:
     order = np.argsort(-(sent / bps), kind="stable")
     chosen = [port for port in order.tolist() if sent[port]]
     wanted = _wanted(run, bps)
-    named = port_names(fabric) if chosen else []
+    named = port_names(fabric)
     links = [BusyLink(named[port], bps[port] / 1e9, int(sent[port]), fitted(wanted[port].tolist())) for port in chosen]
-    return LinkUse(links, 0.0, run.bin_ns)
+    return LinkUse(links, 0.0, run.bin_ns, named)
 
 
 def _wanted(run: NetworkRun, bps: Ints) -> Floats:

@@ -8,7 +8,6 @@ from simulation.network.critical import PathStep
 from simulation.network.request import NetworkRequest
 from simulation.network.timeline import BESIDE, COMPUTE, Span, spans
 from simulation.network.view import BusyLink, LinkUse, RunView
-from simulation.topology.fabric import port_names
 
 MOST_RANKS, MOST_LINKS, CURVES, POINTS = 128, 10, 3, 200
 WIDE, JOINED = 1000, 0.3  # of a timeline; what is not further apart is drawn as one
@@ -20,7 +19,7 @@ def html(request: NetworkRequest, view: RunView, makespans: Sequence[float], tex
         *_timeline(request, view),
         *_links(view.links),
         *_durations(view.durations),
-        *_critical(request, view),
+        *_critical(view),
         *_band(makespans),
     ]
     title = f"Network of {request.topology.name}"
@@ -109,12 +108,11 @@ def _durations(took: Sequence[float]) -> Iterator[str]:
     yield figure(Curves(title="How long flows took", sentence=sentence, x=Axis(name="us"), panels=[panel]))
 
 
-def _critical(request: NetworkRequest, view: RunView) -> Iterator[str]:
+def _critical(view: RunView) -> Iterator[str]:
     """The table of the critical path's last steps."""
     if not view.path:
         return
-    named = port_names(request.fabric)
-    rows = "".join(_row(step, named) for step in view.path)
+    rows = "".join(_row(step, view.links.port_names) for step in view.path)
     left = f", the last {len(view.path)}" if view.path_flows > len(view.path) else ""
     yield (
         f"<h2>The critical path</h2><p>What the end waited for: {view.path_flows} flows one after another{left}; of "

@@ -1,11 +1,11 @@
 """Puts the groups of a job on the GPUs of a network: servers, slots and NVSwitches are those of the topology."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from common.units import bandwidth_bps
 from simulation.analytical.parts import GPUS
 from simulation.flows.choice import LinkSpeeds
-from simulation.flows.groups import ParallelSizes, RankGroup, megatron_groups, original_groups
+from simulation.flows.groups import ParallelSizes, RankGroup, megatron_members, original_groups
 from simulation.flows.names import EVERY_KIND
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric
 from simulation.topology.homes import Homes, homes_of
@@ -19,24 +19,21 @@ def groups_by_kind(
     Ours are those of `kinds`, the original's of all kinds.
     """
     found: dict[str, dict[tuple[int, ...], RankGroup]] = {}
-    homes = homes_of(fabric)
-    for group in original_groups(sizes) if original else megatron_groups(sizes, kinds):
-        placed = group if original else _placed(group, first, homes)
-        found.setdefault(group.kind, {}).setdefault(group.members, placed)
+    for group in original_groups(sizes) if original else _placed(sizes, homes_of(fabric), first, kinds):
+        found.setdefault(group.kind, {}).setdefault(group.members, group)
     return {kind: list(groups.values()) for kind, groups in found.items()}
 
 
-def _placed(group: RankGroup, first: int, homes: Homes) -> RankGroup:
-    members = tuple(first + rank for rank in group.members)
-    servers: dict[int, list[int]] = {}
-    for rank in members:
-        servers.setdefault(homes.server[rank], []).append(rank)
-    return group._replace(
-        members=members,
-        servers=tuple(map(tuple, servers.values())),
-        slots=tuple(tuple(homes.slot[rank] for rank in ranks) for ranks in servers.values()),
-        switches=tuple(homes.switch[server] for server in servers if server in homes.switch),
-    )
+def _placed(sizes: ParallelSizes, homes: Homes, first: int, kinds: Sequence[str]) -> Iterator[RankGroup]:
+    server_of, slot_of = homes.server, homes.slot
+    for number, (kind, ranks) in enumerate(megatron_members(sizes, kinds)):
+        members = tuple([first + rank for rank in ranks])
+        servers: dict[int, list[int]] = {}
+        for rank in members:
+            servers.setdefault(server_of[rank], []).append(rank)
+        slots = tuple([tuple([slot_of[rank] for rank in its]) for its in servers.values()])
+        switches = tuple(homes.switch[server] for server in servers if server in homes.switch)
+        yield RankGroup(kind, number, members, tuple(map(tuple, servers.values())), slots, switches)
 
 
 def link_speeds(fabric: Fabric) -> LinkSpeeds:

@@ -19,11 +19,15 @@ class BusyLink(NamedTuple):
 
 
 class LinkUse(NamedTuple):
-    """The links that sent something, the busiest first; their bins are `bin_ns` long, from `begin_ns` on."""
+    """The links that sent something, the busiest first; their bins are `bin_ns` long, from `begin_ns` on.
+
+    `port_names` are the names of all ports of the network.
+    """
 
     links: Sequence[BusyLink] = ()
     begin_ns: float = 0.0
     bin_ns: float = 1.0
+    port_names: Sequence[str] = ()
 
     def table(self) -> Iterator[str]:
         """CSV: each link, its Gbit/s, its bytes on the wire, and the share of each bin that they take, in percent."""
@@ -41,6 +45,8 @@ def fitted(wanted: Iterable[float]) -> list[float]:
     wanted, and what is returned: by bin, as the fraction of its time.
     """
     shares, left = [*wanted], 0.0
+    if max(shares, default=0.0) <= 1.0:
+        return shares
     for place in (*range(len(shares)), *reversed(range(len(shares)))):
         left += shares[place]
         shares[place] = min(left, 1.0)

@@ -51,7 +51,9 @@ def joined(fabric: Fabric) -> list[int]:
         if (its == NVSWITCH or theirs == NVSWITCH) and its != SWITCH and theirs != SWITCH:
             one, other = _root(parent, a), _root(parent, b)
             parent[max(one, other)] = min(one, other)
-    return [_root(parent, node) for node in range(len(parent))]
+    for node, above in enumerate(parent):  # which is no higher, so that its own is known
+        parent[node] = parent[above]
+    return parent
 
 
 def _root(parent: list[int], node: int) -> int:

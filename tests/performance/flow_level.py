@@ -1,7 +1,8 @@
 """How fast the flow level of `network` is, beside reading the same network file and nothing else in the same run.
 
-Wall times include the interpreter's start, memory is the peak of the process (ru_maxrss). Where flows are many, code is
-compiled once before. SimAI's ns-3 was recorded on the first case (a slow build, two shared cores).
+Wall times include the interpreter's start, memory is the peak of the process (ru_maxrss). A run before keeps the
+bytecode and, where flows are many, compiled code. SimAI's ns-3 was recorded on the first case (a slow build, two shared
+cores).
 """
 
 import sys
@@ -59,7 +60,7 @@ def _row(load: Load, folder: Path) -> Row:
         words[words.index("LLAMA")] = str(recorded.workload(recorded.LLAMA, folder))
     command = [sys.executable, "-m", "simulation", "network", "--level", "flow", "-n", str(network), "-r", f"{folder}/"]
     command += ["--force"]
-    run_sound([*command, *words], ROOT)  # compiles
+    run_sound([*command, *words], ROOT)  # compiles, and keeps it
     seconds, megabytes, _ = run_sound([*command, *words], ROOT)
     baseline, _, _ = run_sound([sys.executable, "-c", READING, str(network)], ROOT)
     return Row(

@@ -5,6 +5,7 @@ forked from a bare interpreter, not from the measuring process.
 """
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,9 +27,13 @@ sys.stderr.write(json.dumps({"seconds": seconds, "kilobytes": usage.ru_maxrss, "
 
 
 def run_measured(argv: list[str], cwd: Path) -> tuple[float, float, int, str]:
-    """Wall seconds, peak resident megabytes (1e6 bytes), exit code, and stdout with stderr, of one command."""
+    """Wall seconds, peak resident megabytes (1e6 bytes), exit code, and stdout with stderr, of one command.
+
+    It keeps the bytecode of what it imports, as a user's does, so that a second run compiles no module.
+    """
     command = [sys.executable, "-S", "-E", "-c", LAUNCHER, *argv]
-    answer = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    answer = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=True)
     figures = json.loads(answer.stderr)
     return figures["seconds"], figures["kilobytes"] * 1024 / MEGABYTE, figures["exit_code"], answer.stdout
 

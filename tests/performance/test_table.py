@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,7 +13,7 @@ import pytest
 
 from tests.performance import __main__ as command
 from tests.performance.__main__ import Measure
-from tests.performance.peak import own_peak
+from tests.performance.peak import own_peak, run_sound
 from tests.performance.rows import Row
 from tests.performance.table import as_text, describe_machine, read_tables, tabulated, write_tables
 
@@ -120,3 +121,11 @@ def test_a_measurement_sees_no_memory_of_the_one_before(file: Path, monkeypatch:
     assert command.main([]) == 0
     ratios = [float(table[-1]["ratio"]) for table in read_tables(file).values()]
     assert ratios[0] > much > ratios[1]
+
+
+def test_a_measured_command_keeps_its_bytecode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "imported.py").touch()
+    run_sound([sys.executable, "-c", "import imported"], tmp_path)
+    assert list(tmp_path.glob("__pycache__/imported.*.pyc"))

@@ -1,7 +1,7 @@
 """Writes what the flow level found: a line for each flow, and how busy each link was."""
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import cache, partial
 from itertools import pairwise
 from operator import itemgetter
@@ -83,24 +83,27 @@ class LinkLoads:
             self.loads = loads_of_lanes(built.state, built.ports, payload, begin, self.slice_ns, SLICES)
             return
         known: dict[tuple[int, int], list[list[float]]] = {}
-        fixed_on: dict[int, Counter[tuple[int, int, float]]] = {}
+        alike = Counter[tuple[int, int, Way, int]]()  # hops on a fixed way, by their bytes
         fixed_ways = cache(partial(fixed_way, ways))
         for group in run.groups():
             where = group.number, group.kind
             if where not in known:
                 times = zip(*run.times(*where), strict=True)
                 known[where] = [self._parts(float(start), float(end)) for start, end in times]
-            data, acks = on_wire(group.size, payload)
             fixed = fixed_ways(group.source, group.target)
             if fixed is not None:
-                for port, size in _sent(fixed, data, acks):
-                    fixed_on.setdefault(port, Counter())[*where, size] += 1
+                alike[*where, fixed, group.size] += 1
                 continue
+            data, acks = on_wire(group.size, payload)
             for step, parts in enumerate(known[where]):
                 number = group.sport - FIRST_SPORT + step * group.stride
                 for port, size in _sent(way_of_flow(ways, group.source, group.target, number), data, acks):
                     self._add(port, size, parts)
         totals = {where: [sum(column) for column in zip(*parts, strict=True)] for where, parts in known.items()}
+        fixed_on = defaultdict[int, Counter[tuple[int, int, float]]](Counter)
+        for (number, kind, way, flow_size), count in alike.items():
+            for port, size in _sent(way, *on_wire(flow_size, payload)):
+                fixed_on[port][number, kind, size] += count
         for port, hops in fixed_on.items():
             for (number, kind, size), count in hops.items():
                 self._add(port, count * size, totals[number, kind])
@@ -139,4 +142,4 @@ class LinkLoads:
             its = self.loads[port]
             shares = fitted(self._share(port, size, 1) for size in its)
             links.append(BusyLink(names[port], self.ways.link(port).bps / 1e9, round(sum(its)), shares))
-        return LinkUse(links, self.begin, self.slice_ns)
+        return LinkUse(links, self.begin, self.slice_ns, names)

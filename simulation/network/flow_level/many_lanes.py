@@ -153,13 +153,13 @@ class _Columns:
 def loads_of_lanes(
     state: Fluid, ports: Sequence[int], payload: int, begin: float, slice_ns: float, slices: int
 ) -> dict[int, list[float]]:
-    """Bytes on the wire on each port that carries any, in slices of the time from `begin` on (ns); `ports` by link."""
+    """Bytes on the wire of flows that ended, by port, in slices of the time from `begin` on (ns); `ports` by link."""
     lanes, waits = np.asarray(state.flow_lane), np.asarray(state.wait_begin)
     flow, links = _listed(np.asarray(state.load_begin)[lanes], np.asarray(state.data_end)[lanes], state.load_link)
     back, ack_links = _listed(waits[lanes], waits[lanes + 1], state.wait_link)
-    sizes = np.asarray(state.hop_size)[np.asarray(state.flow_hop)]
-    data, acks = on_wire(sizes, payload)
     starts, ends = np.asarray(state.start), np.asarray(state.end)
+    sizes = np.where(ends >= 0, np.asarray(state.hop_size)[np.asarray(state.flow_hop)], 0)
+    data, acks = on_wire(sizes, payload)
     took = ends - starts
     at_once = np.where(took > 0, -1, np.clip((starts - begin) // slice_ns, 0, slices - 1).astype(np.int64))
     edges = np.concatenate([[-np.inf], begin + slice_ns * np.arange(1, slices), [np.inf]])

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 from common.errors import input_problem
@@ -13,7 +14,6 @@ from simulation.network.flow_level.refine import Likeness
 from simulation.network.job import Job
 from simulation.network.memory_room import MemoryRoom
 
-WHOLE = 1 - 1e-9  # of the bytes: all ways have the link in common
 NOWHERE = -1  # instead of the port that all of a pair's ways begin or end with
 PORT_BYTES = 80  # of memory that each port of a hop's way takes, measured
 ADVICE = "fewer GPUs or rows take less; by ecmp each flow has its own way, of alike ones --routing rail simulates one"
@@ -87,6 +87,9 @@ def check_ways(pairs: Collection[tuple[int, int]], ways: PortRoutes, place: str)
     Raises:
         InputProblems: there is one.
     """
+    nodes = set(chain.from_iterable(pairs))
+    if nodes and frozenset[int].intersection(*map(ways.islands_at, nodes)):
+        return  # all are next to one island
     apart = sorted(pair for pair in pairs if not ways.reaches(*pair))
     if apart:
         source, target = apart[0]
@@ -177,27 +180,32 @@ class _Slack:
     def takes(self, source: int, target: int) -> bool:
         """Whether every link that flows of a pair may choose carries all that may come to it, these flows included."""
         ways = self.ways
-        shares = ways.shares(source, target)
-        fixed = self.common[source, target] = [port for port, share in shares.items() if share > WHOLE]
-        ends = (fixed[0], fixed[-1]) if fixed else (NOWHERE, NOWHERE)
-        asked, link = self._asked, ways.link
-        return all(
-            share > WHOLE or min(asked(0, port, ends[0]), asked(1, port, ends[1])) <= SLACK * link(port).bps
-            for port, share in shares.items()
-        )
+        steps = ways.steps(source, target)
+        fixed = self.common[source, target] = [ports[0] for ports in steps if len(ports) == 1]
+        first, last = (fixed[0], fixed[-1]) if fixed else (NOWHERE, NOWHERE)
+        first_bps, last_bps = self._bps(first), self._bps(last)
+        asked, kind_of, most = self._asked, ways.kind_of, [SLACK * link.bps for link in ways.kinds]
+        for port in chain.from_iterable(ports for ports in steps if len(ports) > 1):
+            rates = asked(0, port, first, first_bps), asked(1, port, last, last_bps)
+            if min(rates) > most[kind_of[port]]:
+                return False
+        return True
 
-    def _asked(self, side: int, port: int, end: int) -> int:
-        """The rate that a port may be asked for by its senders (side 0) or receivers (1), of which `end` is one."""
+    def _asked(self, side: int, port: int, end: int, bps: int) -> int:
+        """The rate that a port may be asked for by its senders (side 0) or receivers (1).
+
+        `end` is one of these, and `bps` its rate.
+        """
         ends = self._ends[side]
         known = ends.setdefault(port, end)
         if known == end:
-            return self._bps(end)
+            return bps
         if isinstance(known, int):
             self._sums[port, side] = self._bps(known)
             known = ends[port] = {known}
         if end not in known:
             known.add(end)
-            self._sums[port, side] += self._bps(end)
+            self._sums[port, side] += bps
         return self._sums[port, side]
 
     def _bps(self, end: int) -> int:

@@ -7,6 +7,7 @@ hash of its addresses and ports names.
 
 from collections.abc import Collection, Sequence
 from functools import cache, cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from common.units import bandwidth_bps, time_seconds
@@ -55,23 +56,23 @@ class PortRoutes:
             Link(int(bandwidth_bps(each.bandwidth)), round(time_seconds(each.latency) * 1e9)) for each in fabric.texts
         ]
         self.kinds = kinds
-        self.kind_of = [kind for kind in fabric.kinds for _direction in (0, 1)]
-        self.peer = [node for ends in zip(fabric.second, fabric.first, strict=True) for node in ends]
-        self._leaving: list[list[int]] = [[] for _node in fabric.roles]
-        for link, (first, second) in enumerate(zip(fabric.first, fabric.second, strict=True)):
-            for port, owner in ((2 * link, first), (2 * link + 1, second)):
-                if port not in closed:
-                    self._leaving[owner].append(port)
+        self.kind_of = [*chain.from_iterable(zip(fabric.kinds, fabric.kinds, strict=True))]
+        self.peer = [*chain.from_iterable(zip(fabric.second, fabric.first, strict=True))]
+        leaving: list[list[int]] = [[] for _node in fabric.roles]
+        self._leaving = leaving
+        for port, owner in enumerate(chain.from_iterable(zip(fabric.first, fabric.second, strict=True))):
+            if port not in closed:
+                leaving[owner].append(port)
         self._peers: list[frozenset[int] | None] = [None] * len(fabric.roles)
         self._neighbours: list[dict[int, list[int]] | None] = [None] * len(fabric.roles)
         self._levels: dict[frozenset[int], list[frozenset[int]]] = {}
         self._entries_of: dict[int, frozenset[int]] = {}
         self._same_entries: dict[frozenset[int], frozenset[int]] = {}
         self._far: dict[tuple[int, frozenset[int]], list[int]] = {}
-        self._islands: dict[int, frozenset[int]] = {}
         self._kinds_to: dict[tuple[int, int], tuple[int, ...]] = {}
         self._places: dict[int, int] = {}
         self._shares: dict[tuple[int, frozenset[int]], tuple[Shares, Shares]] = {}
+        self._steps: dict[tuple[tuple[int, ...], frozenset[int]], tuple[list[Sequence[int]], tuple[int, ...]]] = {}
 
     def link(self, port: int) -> Link:
         """The link of a port."""
@@ -87,10 +88,14 @@ class PortRoutes:
 
     def next_ports(self, node: int, target: int) -> Sequence[int]:
         """The ports by which a node forwards to a GPU or NVSwitch, of all shortest ways; none if there is no way."""
-        direct = (self._neighbours[node] or self._ports_to(node)).get(target)
+        ports_to = self._neighbours[node] or self._ports_to(node)
+        direct = ports_to.get(target)
         if direct is not None:
             return direct
         common = (self._peers[node] or self.switches_of(node)) & (self._peers[target] or self.switches_of(target))
+        if len(common) == 1:
+            (nearest,) = common
+            return ports_to[nearest]
         if common:
             return self._ports_by(node, common)
         key = node, self._entries(target)
@@ -101,16 +106,11 @@ class PortRoutes:
 
     def reaches(self, source: int, target: int) -> bool:
         """Whether there are ways between two nodes: a link, or switches that are linked with each other."""
-        islands = self._islands_at(source)
-        return not islands.isdisjoint(self._islands_at(target)) or target in self._ports_to(source)
+        return not self.islands_at(source).isdisjoint(self.islands_at(target)) or target in self._ports_to(source)
 
-    def _islands_at(self, node: int) -> frozenset[int]:
-        """The islands of the switches next to a node."""
-        found = self._islands.get(node)
-        if found is None:
-            island_of = self._island_of
-            found = self._islands[node] = frozenset([island_of[each] for each in self.switches_of(node)])
-        return found
+    def islands_at(self, node: int) -> frozenset[int]:
+        """The islands of the switches next to a node; an island are switches that are linked with each other."""
+        return frozenset(map(self._island_of.__getitem__, self.switches_of(node)))
 
     @cached_property
     def _island_of(self) -> dict[int, int]:
@@ -148,9 +148,10 @@ class PortRoutes:
         """The ports of a node by the neighbour to which they lead."""
         found = self._neighbours[node]
         if found is None:
-            found = self._neighbours[node] = {}
+            found, peer = {}, self.peer
+            self._neighbours[node] = found
             for port in self._leaving[node]:  # in ascending order
-                found.setdefault(self.peer[port], []).append(port)
+                found.setdefault(peer[port], []).append(port)
         return found
 
     def _nearer(self, node: int, entries: frozenset[int]) -> frozenset[int]:
@@ -160,23 +161,22 @@ class PortRoutes:
         """
         around = self.switches_of(node)
         levels = self._levels.setdefault(entries, [entries])
-        level = 0
+        level = 1
         while True:
             if level == len(levels):
                 grown = frozenset[int]().union(*map(self.switches_of, levels[-1]))
                 levels.append(grown.difference(*levels))
-            if not levels[level]:
-                return frozenset()
-            nearer = [each for each in around if not levels[level].isdisjoint(self.switches_of(each))]
-            if nearer:
-                return frozenset(nearer)
+            nearer = around & levels[level]
+            if nearer or not levels[level]:
+                return nearer
             level += 1
 
     def switches_of(self, node: int) -> frozenset[int]:
         """The neighbours of a node that forward."""
         found = self._peers[node]
         if found is None:
-            found = self._peers[node] = frozenset(each for each in self._ports_to(node) if self.roles[each] != GPU)
+            roles = self.roles
+            found = self._peers[node] = frozenset([each for each in self._ports_to(node) if roles[each] != GPU])
         return found
 
     def path(self, source: int, target: int, sport: int, dport: int) -> list[int]:
@@ -230,6 +230,35 @@ class PortRoutes:
         if rest is None:
             rest = self._kinds_to[following, target] = self.first_kinds(following, target)
         return self.kind_of[port], *rest
+
+    def steps(self, source: int, target: int) -> list[Sequence[int]]:
+        """The ports of all ways between two nodes, step by step: every way takes one port of each step."""
+        ports = self.next_ports(source, target)
+        nodes = self._behind(ports)
+        if nodes == (target,):
+            return [ports]
+        if target in self._ports_to(nodes[0]):
+            between, last = list[Sequence[int]](), nodes
+        else:
+            between, last = self._steps_of(nodes, target)
+        return [ports, *between, [port for node in last for port in self._ports_to(node)[target]]]
+
+    def _steps_of(self, nodes: tuple[int, ...], target: int) -> tuple[list[Sequence[int]], tuple[int, ...]]:
+        """The steps from switches to the neighbours of a target, and these; the same for all targets with the same
+        neighbours.
+        """
+        key = nodes, self._entries(target)
+        if key not in self._steps:
+            found: list[Sequence[int]] = []
+            while target not in self._ports_to(nodes[0]):
+                found.append([port for node in nodes for port in self.next_ports(node, target)])
+                nodes = self._behind(found[-1])
+            self._steps[key] = found, nodes
+        return self._steps[key]
+
+    def _behind(self, ports: Sequence[int]) -> tuple[int, ...]:
+        """The nodes to which ports lead."""
+        return tuple(dict.fromkeys([self.peer[port] for port in ports]))
 
     def shares(self, source: int, target: int) -> Shares:
         """All ports between two nodes, with the share of the bytes of each if equal next ports share evenly."""

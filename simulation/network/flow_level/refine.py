@@ -104,12 +104,12 @@ def refine(net: Net) -> Likeness:
         return (
             tuple(map(link.__getitem__, net.forward[each])),
             tuple(map(link.__getitem__, net.back[each])),
-            tuple(sorted((hop[parent], shift) for parent, shift in net.parents[each])),
+            tuple(sorted([(hop[parent], shift) for parent, shift in net.parents[each]])),
             (rank.get(net.source[each]), rank.get(net.target[each])),
         )
 
     def counted(places: list[tuple[int, int]]) -> Hashable:
-        return tuple(sorted((hop[each], place) for each, place in places))
+        return tuple(sorted([(hop[each], place) for each, place in places]))
 
     hops, links, ranks = set(hop), set(link), set(rank)
     while hops or links or ranks:

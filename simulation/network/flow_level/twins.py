@@ -6,13 +6,17 @@ link and no rank.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import chain
+from operator import itemgetter
+from typing import NamedTuple
 
 from simulation.network.flow_level.hops import Hop
 from simulation.network.flow_level.net import HopNet, Laid
 from simulation.network.flow_level.port_routes import PortRoutes
 from simulation.network.flow_level.refine import Likeness, Net, refine
+
+_FIRST_TWO = itemgetter(0, 1)  # the ends of a hop, or its ports forward and back
 
 
 def alike(net: HopNet, laid: Sequence[Laid], ways: PortRoutes, rank_kind: Sequence[Hashable]) -> Likeness:
@@ -25,7 +29,7 @@ def alike(net: HopNet, laid: Sequence[Laid], ways: PortRoutes, rank_kind: Sequen
     own = [hop for key in chosen for hop in (copies.hops if copies else net.of_key(key))]
     some = [hop for hop in own if first_of[hop] == hop]
     counts = Counter(first_of)
-    counted = [(kind, counts[hop]) for hop, kind in enumerate(kinds)]
+    counted = {hop: (kinds[hop], counts[hop]) for hop in some}
     found = refined(net, laid, ways, rank_kind, counted, some, first_of)
     if len(some) == len(net.hops):
         return found
@@ -60,7 +64,7 @@ def refined(
     laid: Sequence[Laid],
     ways: PortRoutes,
     rank_kind: Sequence[Hashable],
-    kinds: Sequence[Hashable],
+    kinds: Mapping[int, Hashable] | Sequence[Hashable],
     chosen: Sequence[int],
     first_of: Sequence[int],
 ) -> Likeness:
@@ -133,6 +137,22 @@ def _is_model(net: HopNet, laid: Sequence[Laid], kinds: Sequence[int], key: int,
     return True
 
 
+class _Group(NamedTuple):
+    """Hops of a group with their ports, forward and back, and their ends: one hop's after another's."""
+
+    hops: range
+    ports: list[int]
+    nodes: list[int]
+
+
+class _Copy(NamedTuple):
+    """The hops, links and ranks of a group, each with that of which it is a copy."""
+
+    hops: Mapping[int, int]
+    links: Mapping[int, int]
+    ranks: Mapping[int, int]
+
+
 class _Copies:
     """Groups of the only collective that are copies of a former one; `hops` are those of the groups that are none."""
 
@@ -140,68 +160,65 @@ class _Copies:
         self, net: HopNet, laid: Sequence[Laid], ways: PortRoutes, rank_kind: Sequence[Hashable], key: int
     ) -> None:
         self.net, self.laid, self.ways, self.rank_kind = net, laid, ways, rank_kind
-        groups = net.groups_of_key[key]
-        self._links: dict[int, int] = {}
-        self._ranks: dict[int, int] = {}
-        self._found: list[tuple[range, range]] = []
-        alone = self._share_nothing([hops for _like, hops in groups])
+        self._found: list[_Copy] = []
+        groups = [(like, self._group(hops)) for like, hops in net.groups_of_key[key]]
+        alone = self._share_nothing([group for _like, group in groups])
         own = []
-        for number, (like, hops) in enumerate(groups):
-            if alone and like != number and self._is_copy(hops, groups[like][1]):
-                self._found.append((hops, groups[like][1]))
+        for number, (like, group) in enumerate(groups):
+            copy = self._copy(group, groups[like][1]) if alone and like != number else None
+            if copy:
+                self._found.append(copy)
             else:
-                own.append(hops)
+                own.append(group.hops)
         self.hops = list(chain.from_iterable(own))
 
-    def _share_nothing(self, groups: Sequence[range]) -> bool:
+    def _group(self, hops: range) -> _Group:
+        part = slice(hops.start, hops.stop)
+        ports = chain.from_iterable(chain.from_iterable(map(_FIRST_TWO, self.laid[part])))
+        return _Group(hops, [*ports], [*chain.from_iterable(map(_FIRST_TWO, self.net.hops[part]))])
+
+    def _share_nothing(self, groups: Sequence[_Group]) -> bool:
         """Whether no two groups have a port or a rank in common."""
-        every, total = set[int](), 0
-        for hops in groups:
-            own = {~node for node in self._nodes(hops) if node < len(self.rank_kind)}.union(self._ports(hops))
-            total += len(own)
-            every |= own
-            if len(every) < total:
+        ports, ranks, count = set[int](), set[int](), len(self.rank_kind)
+        for group in groups:
+            its_ports, its_ranks = set(group.ports), {node for node in group.nodes if node < count}
+            if not (ports.isdisjoint(its_ports) and ranks.isdisjoint(its_ranks)):
                 return False
+            ports |= its_ports
+            ranks |= its_ranks
         return True
 
-    def _ports(self, hops: range) -> list[int]:
-        """The ports of hops, one hop's after another's, forward and back."""
-        return list(chain.from_iterable(chain(*each[:2]) for each in self.laid[hops.start : hops.stop]))
-
-    def _nodes(self, hops: range) -> list[int]:
-        """The ends of hops, one hop's after another's."""
-        return list(chain.from_iterable(hop[:2] for hop in self.net.hops[hops.start : hops.stop]))
-
-    def _is_copy(self, hops: range, model: range) -> bool:
-        """Whether each hop has a like one in the same place of `model`, on links of the same kinds."""
-        for mine, theirs in zip(self.laid[hops.start : hops.stop], self.laid[model.start : model.stop], strict=True):
+    def _copy(self, group: _Group, model: _Group) -> _Copy | None:
+        """The group as a copy, if each hop has a like one in the same place of `model`, on links of the same kinds."""
+        hops, others = group.hops, model.hops
+        for mine, theirs in zip(self.laid[hops.start : hops.stop], self.laid[others.start : others.stop], strict=True):
             alike = mine.costs is theirs.costs or mine.costs == theirs.costs
             if not alike or len(mine.forward) != len(theirs.forward):
-                return False
-        kind_of, rank_kind = self.ways.kind_of, self.rank_kind
-        links = _one_to_one(zip(self._ports(hops), self._ports(model), strict=True))
-        ends = zip(self._nodes(hops), self._nodes(model), strict=True)
-        ranks = _one_to_one(each for each in ends if each[0] < len(rank_kind))
-        if links is None or ranks is None or any(kind_of[port] != kind_of[other] for port, other in links.items()):
-            return False
-        if any(rank_kind[rank] != rank_kind[other] for rank, other in ranks.items()):
-            return False
-        self._links |= links
-        self._ranks |= ranks
-        return True
+                return None
+        links, count = _one_to_one(group.ports, model.ports), len(self.rank_kind)
+        ends = [pair for pair in zip(group.nodes, model.nodes, strict=True) if pair[0] < count]
+        ranks = _one_to_one([one for one, _other in ends], [other for _one, other in ends])
+        if links is None or ranks is None:
+            return None
+        are_alike = _are_alike(links, self.ways.kind_of) and _are_alike(ranks, self.rank_kind)
+        return _Copy(dict(zip(hops, others, strict=True)), links, ranks) if are_alike else None
 
     def add(self, of_hop: dict[int, int], of_link: dict[int, int], of_rank: list[int]) -> None:
         """Give the copies the colours of what they are copies of."""
-        for hops, model in self._found:
-            of_hop.update(zip(hops, [of_hop[each] for each in model], strict=True))
-        of_link.update({port: of_link[model] for port, model in self._links.items()})
-        for rank, like in self._ranks.items():
-            of_rank[rank] = of_rank[like]
+        for copy in self._found:
+            of_hop.update(zip(copy.hops, map(of_hop.__getitem__, copy.hops.values()), strict=True))
+            of_link.update(zip(copy.links, map(of_link.__getitem__, copy.links.values()), strict=True))
+            for rank, like in copy.ranks.items():
+                of_rank[rank] = of_rank[like]
 
 
-def _one_to_one(pairs: Iterable[tuple[int, int]]) -> dict[int, int] | None:
-    """The pairs as a map, if each first has one second, and no two have the same."""
-    every = list(pairs)
-    found = dict(every)
-    alike = all(found[one] == other for one, other in every)
+def _one_to_one(ones: Sequence[int], others: Sequence[int]) -> dict[int, int] | None:
+    """The pairs as a map, if each of `ones` has one other, and no two have the same."""
+    found = dict(zip(ones, others, strict=True))
+    alike = [*map(found.__getitem__, ones)] == others
     return found if alike and len(set(found.values())) == len(found) else None
+
+
+def _are_alike(pairs: Mapping[int, int], kinds: Sequence[Hashable]) -> bool:
+    """Whether both of each pair are of the same kind."""
+    return [*map(kinds.__getitem__, pairs)] == [*map(kinds.__getitem__, pairs.values())]

@@ -6,7 +6,6 @@ from math import fsum
 from pathlib import Path
 
 from common.errors import MistakeList
-from common.garbage import without_collection
 from common.summary import JsonValue, Summary, counted
 from common.whole_files import write_whole
 from simulation.network.flow_level.files import LinkLoads, write_flows
@@ -51,7 +50,6 @@ DOUBTS = {
 PACKETS_ONLY = ("seed", "seeds", "outage", "fast_forward", "engine", "simulator")
 
 
-@without_collection()
 def simulated(arguments: argparse.Namespace) -> Summary:
     """Simulate what the options ask for, write the files, and say how far the result can be trusted."""
     mistakes = MistakeList()

@@ -209,13 +209,28 @@ def lane_texts(builder: Builder) -> Iterator[str]:
         )
 
 
-def test_loads_of_links_that_are_added_up_at_once_are_those_of_the_flows_one_by_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("template", ["Spectrum-X", "DCN+", "AlibabaHPN"])
+def test_each_step_of_all_ways_carries_all_bytes(template: str, tmp_path: Path) -> None:
+    path = network(tmp_path, ["-topo", template, "-g", "64", "-gt", "H100", "-bw", "400Gbps"])
+    ways = PortRoutes(read(path).fabric)
+    for source, target in itertools.permutations(range(0, 64, 7), 2):
+        shares, steps = ways.shares(source, target), ways.steps(source, target)
+        assert sorted(shares) == sorted(itertools.chain.from_iterable(steps))
+        assert [sum(shares[port] for port in ports) for ports in steps] == pytest.approx([1.0] * len(steps))
+
+
+@pytest.mark.parametrize("never_begun", [0, 300])
+def test_loads_of_links_that_are_added_up_at_once_are_those_of_the_flows_one_by_one(
+    never_begun: int, tmp_path: Path
+) -> None:
     path = network(tmp_path, ["-topo", "Spectrum-X", "-g", "32", "-gt", "H100", "-bw", "400Gbps", "-psn", "4"])
     asked = request(["-n", str(path), "--op", "AllToAll", "--size", "8M"], dialect="clusterdyno")
     ways = PortRoutes(asked.fabric, ECMP)
     run = simulate(ways, asked.job, flow_wishes(asked, ways), "network")
     assert run.collide
     begin, end = run.first_start(), max(run.rank_ends())
+    for flow in range(never_begun):
+        run.work.built.state.start[flow] = run.work.built.state.end[flow] = -1.0
     at_once = LinkLoads(run, ways, begin, end, 9000)
     run.work.built = run.work.built._replace(free=True)
     one_by_one = LinkLoads(run, ways, begin, end, 9000)
