@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from container.image import ImageSpec, PackageSource, image_spec
 from protocol import baseline_file
 from protocol.case_config import CaseConfig, LoadedConfig, trace_case_config
 from protocol.case_file import CaseFile, lost_in_json
 from protocol.config_file import common_folder, config_file, config_files
 from protocol.outcome import MeasuredCase
-from run_benchmarks.container.image import ImageSpec, PackageSource, image_spec
 from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.plan.config_names import known_hardware, name_warnings
 from run_benchmarks.plan.mistakes import (

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from container.image import ImageIdentity, ImageSpec
 from protocol.circumstance import Circumstance
-from run_benchmarks.container.image import ImageIdentity, ImageSpec
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.outages import Patience
 from run_benchmarks.plan.plan import CasePlan, NodePlan, Plan, Task

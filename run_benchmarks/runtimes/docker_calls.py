@@ -7,7 +7,7 @@ import docker.errors
 import requests
 from docker import APIClient
 
-from run_benchmarks.container.engine_images import UNREADABLE
+from container.engine_images import UNREADABLE
 from run_benchmarks.errors import EngineSilentError, LinkLostError, TaskError
 from run_benchmarks.hosts.base import Host
 

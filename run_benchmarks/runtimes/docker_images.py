@@ -15,10 +15,10 @@ import docker
 import docker.errors
 import requests
 
+from container import engine_images
+from container.distribute import transfer
+from container.image import ImageIdentity, ImageSpec, ImageSpecError
 from run_benchmarks.console.console import LOG
-from run_benchmarks.container import engine_images
-from run_benchmarks.container.distribute import transfer
-from run_benchmarks.container.image import ImageIdentity, ImageSpec, ImageSpecError
 from run_benchmarks.errors import ConnectError, LinkLostError, TaskError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each

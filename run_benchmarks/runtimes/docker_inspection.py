@@ -8,7 +8,7 @@ from typing import Any
 
 from docker import APIClient
 
-from run_benchmarks.container.engine_images import UNREADABLE, DistributeError, find
+from container.engine_images import UNREADABLE, DistributeError, find
 from run_benchmarks.errors import ClusterDynoError, ConnectError, LinkLostError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.outages import is_up

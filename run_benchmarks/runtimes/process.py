@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 
+from container.image import ImageIdentity, ImageSpec
 from protocol import safe_json
 from protocol.circumstance import Circumstance, CircumstanceKind
-from run_benchmarks.container.image import ImageIdentity, ImageSpec
 from run_benchmarks.errors import CommandError, DeadlineError, TaskError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.outages import Patience

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from run_benchmarks.container.image import LABEL_BASE, ImageIdentity, ImageSpec
+from container.image import LABEL_BASE, ImageIdentity, ImageSpec
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.outages import Patience
 from run_benchmarks.inspection.findings import HostReport

@@ -7,7 +7,7 @@ from pathlib import Path
 
 # Files that determine a result: those that the hosts run, the controller, and the sources of images.
 FOLDERS = (
-    "common", "protocol", "workloads", "training", "monitors", "vendors", "run_benchmarks", "requirements",
+    "common", "protocol", "workloads", "training", "monitors", "vendors", "run_benchmarks", "container", "requirements",
 )  # fmt: skip
 WORDS = {"?": "untracked", "!": "ignored by git", "D": "deleted"}
 STATUS = ("status", "--porcelain", "-z", "--no-renames")

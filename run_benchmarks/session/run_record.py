@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from common.errors import in_brief
+from container.image import ImageIdentity
 from protocol.baseline_file import CaseBaseline
 from protocol.masking import mask_argv, mask_config
 from protocol.outcome import Assessment
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.console.console import LOG
-from run_benchmarks.container.image import ImageIdentity
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.drain import drain_list, not_yet_said

@@ -5,8 +5,8 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from container.image import ImageIdentity
 from run_benchmarks.console.console import LOG
-from run_benchmarks.container.image import ImageIdentity
 from run_benchmarks.errors import ClusterDynoError, HostError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import by_host, for_each, together

@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from common.units import size_bytes
+from container.reference import PATTERN as IMAGE_REFERENCE
 from protocol.finding import KINDS, SEVERITIES
-from run_benchmarks.container.reference import PATTERN as IMAGE_REFERENCE
 from run_benchmarks.settings.container_options import ContainerOptions, parse_container_options
 
 # A plan lists every process and round: these limits are far beyond any real run, and are still planned in seconds.

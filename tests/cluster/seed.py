@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import container
 import vendors
-from run_benchmarks import container
-from run_benchmarks.container.engine_images import build, find
-from run_benchmarks.container.image import ImageSpec, PackageSource, image_spec
+from container.engine_images import build, find
+from container.image import ImageSpec, PackageSource, image_spec
 from tests.cluster import images
 from tests.cluster.engine import start_engine
 from tests.cluster.lock import FolderLock

@@ -19,7 +19,7 @@ from workloads import cli as workloads
 
 MOST = 40
 """Modules of this project: each takes 2 to 4 ms to import."""
-OURS = {"common", "protocol", "simulation", "training", "vendors", "workloads", "run_benchmarks"}
+OURS = {"common", "container", "protocol", "simulation", "training", "vendors", "workloads", "run_benchmarks"}
 SLOW = {"numpy", "pandas", "polars", "pydantic", "scipy", "sqlite3", "statistics", "torch", "yaml", "vendors", "google"}
 SLOW |= {"networkx", "infragraph", "rich", "docker", "paramiko", "sqlalchemy", "jinja2"}
 SCRIPT = """

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,9 +17,8 @@ from pathlib import Path
 import pytest
 
 from monitors.ending import Ending
-from run_benchmarks.results.samples.summary import summarize
-from tests.monitors.running import Monitor, new_vendor
-from tests.product import copy
+from monitors.summary import summarize
+from tests.monitors.running import REPOSITORY, Monitor, new_vendor
 
 ENDLESS = "--max_seconds=100"
 FAST = "--interval=0.1"
@@ -224,7 +224,9 @@ VENDOR = Vendor(
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A copy of the packages with one folder more: vendors/abacus."""
-    copy(tmp_path / "tree", ("common", "monitors", "vendors", "run_benchmarks/container", "requirements"))
+    for package in ("common", "monitors", "vendors", "container"):
+        shutil.copytree(REPOSITORY / package, tmp_path / "tree" / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(REPOSITORY / "requirements", tmp_path / "tree" / "requirements")
     template = '{% extends "layers/pytorch.Dockerfile.j2" %}\n'
     new_vendor(tmp_path / "tree", "abacus", BEADS, others=[("pytorch.Dockerfile.j2", template), ("mood", "fine")])
     (tmp_path / "logs").mkdir()
@@ -246,7 +248,7 @@ def test_a_third_vendor_costs_one_folder(tree: Path, tmp_path: Path) -> None:
     assert info["accelerator"]["devices"][0]["name"] == "Abacus"
 
     code = (
-        "import vendors; from run_benchmarks.container.image import image_spec; v = vendors.load('abacus');"
+        "import vendors; from container.image import image_spec; v = vendors.load('abacus');"
         "s = image_spec(v, 'pytorch');"
         "print(s.tag); print(s.dockerfile)"
     )

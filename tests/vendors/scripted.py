@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from run_benchmarks.results.samples.summary import summarize
+from monitors.summary import summarize
 
 SOURCE = Path(__file__).with_name("scripted_nvml.c")
 ROOT = Path(__file__).resolve().parents[2]

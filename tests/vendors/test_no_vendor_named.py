@@ -11,7 +11,7 @@ import vendors
 
 ROOT = Path(vendors.__file__).parent.parent
 # workloads/ and simulation/ describe jobs and machines, measured GPUs among them; they use no device.
-SHARED = ("common", "monitors", "protocol", "run_benchmarks", "training")
+SHARED = ("common", "container", "monitors", "protocol", "run_benchmarks", "training")
 # Names of vendors (but cpu, which is torch's and the host's), of their types of devices, backends and tools, and the
 # variables of their libraries.
 WORDS = re.compile(
@@ -21,7 +21,7 @@ WORDS = re.compile(
 )
 # Files that speak of one vendor's product by its nature, and why.
 EXEMPT = {
-    "run_benchmarks/container/context/install_packages.py": "runs in the build of an image, beside nothing else",
+    "container/context/install_packages.py": "runs in the build of an image, beside nothing of the project",
     "monitors/nccl_log.py": "the lines that NCCL and RCCL log",
     "monitors/__main__.py": "sys_info.json's key of those lines",
     "run_benchmarks/commands/accepting.py": "where NCCL's inspector writes",

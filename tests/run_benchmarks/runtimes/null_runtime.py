@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from container.image import ImageIdentity, ImageSpec
 from protocol.circumstance import Circumstance
-from run_benchmarks.container.image import ImageIdentity, ImageSpec
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.outages import Patience
 from run_benchmarks.plan.plan import CasePlan, NodePlan, Plan, Task

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import vendors
+from container.engine_images import ImageState
+from container.image import LABEL_BASE, LABEL_HASH, ImageIdentity, ImageSpec, image_spec
 from run_benchmarks.console.console import LOG
-from run_benchmarks.container.engine_images import ImageState
-from run_benchmarks.container.image import LABEL_BASE, LABEL_HASH, ImageIdentity, ImageSpec, image_spec
 from run_benchmarks.errors import TaskError
 from run_benchmarks.runtimes.docker_images import Sayer, _usable
 from run_benchmarks.state.interruption import Interruption

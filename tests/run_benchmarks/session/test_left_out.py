@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.container.image import ImageIdentity
+from container.image import ImageIdentity
 from run_benchmarks.errors import InputProblems, LinkLostError, TaskError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each

@@ -1,4 +1,4 @@
-"""Finds disturbances in a monitor.jsonl: clock steps, throttling, other users."""
+"""Finds disturbances in a monitor.jsonl: clock steps, throttling, other users. Needs the standard library alone."""
 
 import json
 from collections.abc import Callable, Collection, Mapping
@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from run_benchmarks.results.samples.summary import MonitorSummary, read_records
+from monitors.summary import MonitorSummary, read_records
 
 STEP_S = 0.1
 # Clocks that are lowered by a power limit, by the application or in idleness are normal for these devices.
@@ -142,10 +142,10 @@ class Disturbances:
 
 
 def read_disturbances(path: Path, *, load: Callable[[bytes], object] = json.loads) -> Disturbances:
-    """Read a monitor.jsonl; `load` as for `summarize`.
+    """Read a monitor.jsonl; `load` as for monitors.summary.summarize.
 
     Raises:
-        OSError, SummaryError: as for `summarize`.
+        OSError, SummaryError: as monitors.summary.summarize.
         KeyError, TypeError, ValueError, AttributeError: for values that are none of a monitor.
     """
     found = Disturbances()

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 from docker import APIClient
 
-from run_benchmarks.container import distribute
-from run_benchmarks.container.distribute import transfer
-from run_benchmarks.container.engine_images import DistributeError, find, identity
-from run_benchmarks.container.image import ImageIdentity
+from container import distribute
+from container.distribute import transfer
+from container.engine_images import DistributeError, find, identity
+from container.image import ImageIdentity
 from run_benchmarks.errors import TaskError
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.hosts.outages import Patience

@@ -12,9 +12,9 @@ import pytest
 from docker import APIClient
 
 import vendors
-from run_benchmarks.container import distribute
-from run_benchmarks.container.distribute import prune, transfer
-from run_benchmarks.container.engine_images import (
+from container import distribute
+from container.distribute import prune, transfer
+from container.engine_images import (
     DistributeError,
     ImageBuildError,
     ImageLoadError,
@@ -26,7 +26,7 @@ from run_benchmarks.container.engine_images import (
     outdated,
     pull,
 )
-from run_benchmarks.container.image import LABEL_BASE, ImageSpec, PackageSource, image_spec
+from container.image import LABEL_BASE, ImageSpec, PackageSource, image_spec
 from tests.cluster.engine import Engine, start_engine
 from tests.cluster.images import BASE_IMAGE
 

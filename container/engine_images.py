@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 from docker import APIClient
 from docker.errors import APIError, NotFound
 
-from run_benchmarks.container.image import LABEL_BASE, LABEL_HASH, ImageIdentity, ImageSpec, ImageSpecError
+from container.image import LABEL_BASE, LABEL_HASH, ImageIdentity, ImageSpec, ImageSpecError
 
 Progress = Callable[[str, float | None], None]
 

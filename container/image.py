@@ -15,15 +15,15 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NoReturn
 from urllib.parse import urlsplit
 
-from run_benchmarks.container.reference import is_reference
-from run_benchmarks.container.wheels import WheelhouseError, default_cache, hash_files, needed_wheels
+from container.reference import is_reference
+from container.wheels import WheelhouseError, default_cache, hash_files, needed_wheels
 from vendors import CaseFileError, ImageParameters, Vendor, vendor_dir
 from vendors.case_files import requirement_names
 
 HERE = Path(__file__).resolve().parent
 TEMPLATES = HERE / "templates"
 INSTALLER = HERE / "context" / "install_packages.py"
-REQUIREMENTS = HERE.parents[1] / "requirements"
+REQUIREMENTS = HERE.parent / "requirements"
 
 LABEL_HASH = "org.clusterdyno.content-hash"
 LABEL_BASE = "org.clusterdyno.base-image-id"
@@ -123,10 +123,8 @@ class ImageSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageSource:
-    """The source of an image's packages: a package index, or a folder of wheels for sites without one.
-
-    index: URL (http or https) of a package index; None: pip's own. wheelhouse: the folder; not beside an index.
-    trusted_host: host[:port] of an index that is accepted without encryption or a valid certificate.
+    """The source of an image's packages: a package `index` (http, https; None: pip's own), or a folder of wheels, for
+    sites without one. `trusted_host`: host[:port] of an index accepted without encryption or certificate.
     """
 
     index: str | None = None

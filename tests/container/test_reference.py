@@ -2,7 +2,7 @@
 
 import pytest
 
-from run_benchmarks.container.reference import is_reference
+from container.reference import is_reference
 
 SHA256 = "sha256:" + "f" * 64
 

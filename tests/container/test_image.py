@@ -16,15 +16,8 @@ from typing import Any
 import pytest
 
 import vendors
-from run_benchmarks.container.image import (
-    LABEL_HASH,
-    REQUIREMENTS,
-    ImageSpec,
-    ImageSpecError,
-    PackageSource,
-    image_spec,
-)
-from run_benchmarks.container.wheels import hash_files, needed_wheels
+from container.image import LABEL_HASH, REQUIREMENTS, ImageSpec, ImageSpecError, PackageSource, image_spec
+from container.wheels import hash_files, needed_wheels
 from vendors import ImageParameters
 
 
@@ -307,7 +300,7 @@ def test_needed_wheels_follow_requirements_through_cycles(wheels: Path) -> None:
 
 
 def test_describing_an_image_needs_no_docker() -> None:
-    code = "import sys, run_benchmarks.container.image; sys.exit('docker' in sys.modules or 'torch' in sys.modules)"
+    code = "import sys, container.image; sys.exit('docker' in sys.modules or 'torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(vendors.__file__).parents[1])
 
 

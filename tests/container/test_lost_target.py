@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 from docker import APIClient
 
-from run_benchmarks.container import distribute
-from run_benchmarks.container.distribute import transfer
-from run_benchmarks.container.image import ImageIdentity
+from container import distribute
+from container.distribute import transfer
+from container.image import ImageIdentity
 
 IMAGE = ImageIdentity(id="sha256:12", layers=("a",), labels=(), size=1)
 

@@ -66,10 +66,9 @@ def default_cache() -> Path:
 
 
 def hash_files(paths: Iterable[Path], cache: Path) -> dict[Path, str]:
-    """sha256 of each file, in hex.
+    """sha256 of each file, in hex. A file is read once per path, size and modification time, which `cache` keeps.
 
-    A file is read once per path, size and modification time (ns). `cache` is the JSON file that keeps the hashes of
-    files seen before; one that cannot be read or written only costs time.
+    A cache that cannot be read or written only costs time.
 
     Raises:
         OSError: a file cannot be read.

@@ -19,7 +19,7 @@ import requests
 from docker import APIClient
 from docker.errors import DockerException
 
-from run_benchmarks.container.engine_images import (
+from container.engine_images import (
     CHUNK,
     QUIET_S,
     UNREADABLE,
@@ -29,7 +29,7 @@ from run_benchmarks.container.engine_images import (
     Upload,
     identity,
 )
-from run_benchmarks.container.image import ImageIdentity
+from container.image import ImageIdentity
 
 T = TypeVar("T")
 # EOFError is what an SSH link raises that ends while a channel is opened: it has no text.

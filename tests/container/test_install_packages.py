@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from run_benchmarks.container.context import install_packages as program
+from container.context import install_packages as program
 
 BASE = {"torch": "2.10.0a0+nv", "numpy": "1.26.4"}
 

@@ -1,1 +1,0 @@
-"""Reads what a monitor sampled on a host during a round: monitor.jsonl."""
