@@ -1,15 +1,12 @@
-"""Judges the accelerators of a host by what the monitor read of them: lost, memory errors, XIDs, links, heat.
-
-XIDs: NVIDIA, "XID Errors" (docs.nvidia.com/deploy/xid-errors): of APPLICATION by programs, others by the device.
-"""
+"""Judges the accelerators of a host by what the monitor read of them: lost, memory errors, XIDs, links, heat."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from protocol.finding import FindingKind, FindingSeverity, PartFinding
 from run_benchmarks.results.monitor_readings import number
+from vendors import working
 
-APPLICATION = {13, 31, 32, 43, 45, 68, 69, 109}
 ASSUMED_LIMIT_C = 95.0
 """Where a device does not tell at which temperature it slows down: the highest of H100, A100 and B200."""
 BROKEN: tuple[FindingKind, ...] = ("lost", "memory_errors", "device_errors")
@@ -177,7 +174,7 @@ def _events(device: Mapping[str, Any]) -> Iterator[_Found]:
         code = str(name).removeprefix("xid_")
         times = _rise(device, name)
         if str(name).startswith("xid_") and code.isdigit() and times:
-            by_program = int(code) in APPLICATION
+            by_program = any(name in vendor.health.by_programs for vendor in working() if vendor.health is not None)
             text = f"XID {code}{f', {times:g} times' if times > 1 else ''}"
             action = (
                 "look into the program's log" if by_program else "look the XID up in the driver's list; test the device"
