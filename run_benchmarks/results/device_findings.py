@@ -151,6 +151,9 @@ def _of_device(device: Mapping[str, Any]) -> Iterator[_Found]:
     yield from _fabric(device)
     yield from _heat(device)
     yield from _held_clocks(device)
+    if _state(device, "mig"):
+        said = "it is divided: ranks had a part of it"
+        yield "device_errors", "warning", said, "end its division, unless this is meant"
     if _state(device, "alarm"):
         yield "device_errors", "warning", "the vendor's tool calls its health other than OK", "ask it for the alarm"
 

@@ -2,6 +2,7 @@
 
 import csv
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from protocol.case_config import load_case_config
 from protocol.config_file import config_files
 from run_benchmarks.inspection.health import judged, parsed
 from run_benchmarks.inspection.health_script import health_script
+from tests.run_benchmarks.calling import call
 from training.benchmarks.bert.pytorch import config as bert_config
 from training.benchmarks.network.pytorch.config import Config
 from vendors import BrokenVendor, UnknownVendor
@@ -59,6 +61,19 @@ def test_a_vendor_is_called_seen_exactly_where_one_of_its_devices_was_measured()
     for vendor in vendors.working():
         devices = {sheet.name.split()[0] for sheet in vendor.datasheets}
         assert devices & measured == set(vendor.seen.split(", ")[:-1]), vendor.name
+
+
+def test_a_vendor_that_was_never_seen_on_a_device_says_so_with_the_command_that_tells() -> None:
+    listed = json.loads(call("list", "vendors", "--json").checked().stdout)["vendors"]
+    page = (ROOT.parent / "docs/reference/measurements.md").read_text(encoding="utf-8")
+    ran = re.search(r"No vendor but (.*) has run on a device", page)
+    assert ran is not None
+    for row in listed:
+        vendor = vendors.load(row["vendor"])
+        never = f"never; this tells: python -m monitors --vendor {vendor.name} --log_dir DIR --max_seconds 5"
+        is_open = bool(vendor.monitor_name) and not vendor.seen
+        assert (row["seen"] == never) == is_open == (f"`{vendor.name}`" not in ran[1]), row["seen"]
+    assert "`python -m monitors --log_dir DIR --vendor NAME --max_seconds 5`" in page
 
 
 def test_loading_a_vendor_needs_no_library_of_its_devices() -> None:

@@ -37,12 +37,18 @@ def step_bytes(
     world_size: int,
     per_node: int = 8,
     on_cpu: bool = False,
+    *,
+    allocated: bool = False,
 ) -> float:
     """Peak of a step on one device, in bytes, RESERVED not counted; `per_node` ranks are on each node.
 
     On the CPU (`on_cpu`) torch's attention keeps the weights and what drops them, CUDA's fused kernels keep neither.
+    allocated: the most that tensors hold at a time; less than what the allocator needs, where gradients come as
+    activations go.
     """
     states, output, at_end, freed = _states(benchmark, config, world_size, per_node)
+    is_early = not allocated or config.strategy == "ddp" or config.gradient_accumulation_steps > 1
+    coming = 0.0 if is_early else states.gradients
     one = peak_of_one_layer(benchmark, config, on_cpu)
     first, second = (activation_bytes(benchmark, config, layers, config.recompute, on_cpu=on_cpu) for layers in (1, 2))
     layer = second - first
@@ -50,7 +56,8 @@ def step_bytes(
     ahead = states.passing + forward + (config.num_layers - 1) * layer
     with_loss = states.passing - freed + one + (config.num_layers - 1) * layer
     after_loss = states.passing - freed + output + config.num_layers * layer
-    return states.total - states.passing + max(ahead, with_loss, after_loss, at_end)
+    at_end = max(at_end, states.passing + layer) + coming if coming else at_end
+    return states.total - states.passing - coming + max(ahead, with_loss, after_loss, at_end)
 
 
 def _states(

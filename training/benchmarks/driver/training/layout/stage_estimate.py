@@ -25,12 +25,21 @@ from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded,
 
 
 def bytes_of_ranks(
-    benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_size: int, per_node: int = 8, on_cpu: bool = False
+    benchmark: TrainingBenchmark[Any],
+    config: TrainingConfig,
+    world_size: int,
+    per_node: int = 8,
+    on_cpu: bool = False,
+    *,
+    allocated: bool = False,
 ) -> list[float]:
-    """A step's peak in bytes on each rank of a pipeline, or on one rank, without memory_estimate.RESERVED."""
+    """A step's peak in bytes on each rank of a pipeline, or on one rank, without memory_estimate.RESERVED.
+
+    allocated: as of step_bytes; micro-batches of a pipeline leave gradients to one another.
+    """
     ranks, _ = config.pipeline_parallelism()
     if ranks == 1:
-        return [step_bytes(benchmark, config, world_size, per_node, on_cpu)]
+        return [step_bytes(benchmark, config, world_size, per_node, on_cpu, allocated=allocated)]
     shards = config.ranks_of_a_copy(world_size=world_size, per_node=min(per_node, world_size))
     return [
         _states(config, parameters_of_rank(benchmark, config, rank), shards)
