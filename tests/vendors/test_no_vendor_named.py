@@ -97,7 +97,7 @@ def test_every_exemption_is_needed() -> None:
         ('run(["nvidia-smi"])', ["nvidia"]),
         ("from vendors.gaudi import adapter", ["gaudi"]),
         ("import vendors.dcu.adapter", ["dcu"]),
-        ('r"amdgpu.*ring"', ["amdgpu"]),
+        ('log = "amdgpu.*ring"', ["amdgpu"]),
         ('tool == "nccl-tests"', []),
     ],
 )

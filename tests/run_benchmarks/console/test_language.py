@@ -72,7 +72,7 @@ PASSED: dict[str, tuple[str, ...]] = {
     "run_benchmarks/inspection/health.py": ("read-only|fallen off the bus| UE |ncorrect", "{} more", "not seen"),
     "run_benchmarks/inspection/health_of_devices.py": ("not seen",),
     "vendors/health.py": ("not seen",),
-    "vendors/amd/health.py": ("XGMI links are down",),
+    "vendors/amd/health.py": ("XGMI links are down", "amdgpu.*(GPU reset begin|ring [^ ]+ timeout)"),
     "vendors/nvidia/health.py": (
         r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{1,20})\): (\d{1,4})",
         "NVRM: Xid",
