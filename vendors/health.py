@@ -54,6 +54,7 @@ class HealthCheck:
         run_benchmarks/inspection/health_script.py, whose functions `say`, `asks` and `value` it calls, and runs on each
         host. A line of `version`, `setting` or `firmware` is compared with that of other hosts; one of `cannot` says
         what could not be looked at.
+    key, kind: of the script's lines of single devices, and what its `cannot` lines call all devices of a host.
     judge: the findings of a host by its own lines.
     beside: the findings of hosts beside one another, each with its host; the number: the fewest hosts that are a rule.
     links: links between devices, which the check judges.
@@ -64,6 +65,8 @@ class HealthCheck:
     """
 
     script: str
+    key: str
+    kind: str
     judge: Callable[[HostHealth], Iterator[Found]]
     beside: Callable[[Mapping[str, HostHealth], int], Iterator[tuple[str, Found]]] | None = None
     links: tuple[DeviceLinks, ...] = ()

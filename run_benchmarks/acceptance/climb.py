@@ -134,9 +134,9 @@ class Climb:
         self._is_short = rung != HEALTH and needed > self._room
         try:
             if len(hosts) < FEWEST[rung]:
-                record.reason = f"{len(hosts)} of {len(self.hosts)} hosts are left; it needs {FEWEST[rung]}"
+                record.reasons = [f"{len(hosts)} of {len(self.hosts)} hosts are left; it needs {FEWEST[rung]}"]
             elif self._room < 1:
-                record.reason = self._is_spent
+                record.reasons = [self._is_spent]
             else:
                 if rung == HEALTH:
                     looked = self.examine(hosts)
@@ -156,7 +156,7 @@ class Climb:
     def leave(self, rungs: Sequence[str], why: str) -> None:
         """Note that these rungs are not done."""
         for rung in rungs:
-            self.rungs.append(RungRecord(rung=rung, verdict="not run", reason=why, hosts=self.left))
+            self.rungs.append(RungRecord(rung=rung, verdict="not run", reasons=[why], hosts=self.left))
 
     @property
     def _room(self) -> float:
@@ -183,7 +183,7 @@ class Climb:
             has_tools = TOOLS in self._cases(record.rung, hosts)[stage]
             self._count(record, self._measure_stage(record, stage, hosts), has_tools=has_tools)
             stage += 1
-        record.verdict = "fail" if record.out or record.reason else "pass"
+        record.verdict = "fail" if record.out or record.reasons else "pass"
 
     def _count(self, record: RungRecord, seconds: float, *, has_tools: bool) -> None:
         """Note how long a run of a stage took that is counted apart; after the training decide if a soak has room."""
@@ -191,7 +191,7 @@ class Climb:
             record.tools, record.tools_seconds = self.tools[record.rung].calls, seconds
         elif self._soak:
             record.soak_seconds = seconds
-        elif record.rung == WHOLE and not (record.out or record.reason or record.shrunk):
+        elif record.rung == WHOLE and not (record.out or record.reasons or record.shrunk):
             self._soak = soak_times(self._room, seconds)
 
     def _measure_stage(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> float:
@@ -235,7 +235,7 @@ class Climb:
 
     def _look_again(self, record: RungRecord, stage: int, loaded: LoadedRun) -> None:
         """Fail a rung for faults of which no host is known to be guilty and that two occasions of its stage show; tell
-        those that one alone shows. `loaded`: the occasion whose faults are looked at again.
+        those that one alone shows. Warnings that two show are not judged. `loaded`: whose faults are looked at again.
 
         One that concerns a host that is out went with it.
         """
@@ -261,9 +261,9 @@ class Climb:
         """
         is_measured = loaded.record.verdict.is_measured
         why = self._is_spent if self._room < 1 else "it ended before" if is_measured else "its run failed"
-        not_again = [f"{each.sentence}: not tested again: {why}" for each in once]
+        not_again = f": not tested again: {why}"
         if self._room < 1 or not is_measured:
-            _add_reasons(record, *not_again)
+            _add_faults(record, once, not_again)
             return False
         before: Suspects = {}
         for named in self._suspected:
@@ -271,7 +271,7 @@ class Climb:
         try:
             again, found = self._occasion(record, stage, hosts)
         except BaseException:
-            _add_reasons(record, *not_again)
+            _add_faults(record, once, not_again)
             raise
         both, _ = agreed(before, found)
         record.out |= both
@@ -292,7 +292,7 @@ class Climb:
             again = [each for each in faults if _is_among(each, others)]
             new = [each for each in again if not _is_among(each, steady)]
             steady += new
-            _add_reasons(record, *(each.sentence for each in new))
+            _add_faults(record, new)
             self.warned.add(_once([each for each in faults if each not in again], place))
 
     def _cases(self, rung: str, hosts: Sequence[str]) -> list[Cases]:
@@ -409,7 +409,7 @@ class Climb:
         self.warned.add(looked.warnings)
         after = f"after {loaded.folder.name}: "
         _append(record.out, {host: [after + each for each in said] for host, said in looked.sick.items()})
-        _add_reasons(record, *(each for each in unlike(loaded) if each not in record.reason))
+        _add_reasons(record, *(each for each in unlike(loaded) if each not in record.reasons))
         known = {said for rung in self.rungs for said in rung.not_run}
         record.not_run += [
             said
@@ -467,7 +467,7 @@ def _standing(record: RungRecord, faults: Sequence[PartFinding]) -> list[PartFin
 
 def _is_among(fault: PartFinding, others: Sequence[PartFinding]) -> bool:
     """Whether one of the others is of the same kind of part and has two hosts of this fault's, or its only one."""
-    alike = (each for each in others if each.part == fault.part)
+    alike = (each for each in others if (each.part, each.severity) == (fault.part, fault.severity))
     if not fault.hosts:
         return any((each.hosts, each.kind, each.device) == ((), fault.kind, fault.device) for each in alike)
     return any(len({*each.hosts} & {*fault.hosts}) >= min(2, len(fault.hosts)) for each in alike)
@@ -492,8 +492,14 @@ def _append(found: Suspects, more: Suspects) -> None:
         found.setdefault(host, []).extend(said)
 
 
+def _add_faults(record: RungRecord, faults: Sequence[PartFinding], why: str = "") -> None:
+    """Note faults, which fail the rung, and warnings, which were not judged, each with what is to be said of it."""
+    _add_reasons(record, *(each.sentence + why for each in faults if each.severity == "fault"))
+    record.not_run += [each.sentence + why for each in faults if each.severity == "warning"]
+
+
 def _add_reasons(record: RungRecord, *reasons: str) -> None:
-    record.reason = "; ".join(filter(None, [record.reason, *reasons]))
+    record.reasons += filter(None, reasons)
 
 
 def _why(run: LoadedRun) -> str:

@@ -14,8 +14,11 @@ from run_benchmarks.acceptance.warned import NOBODY
 from run_benchmarks.console.language import ENGLISH, Words
 
 PAGE_FILE = "accept.html"
-SHOWN = 5
-"""Hosts of a kind of warning."""
+SHOWN, FINDINGS = 5, 3
+"""Hosts of a kind of warning; findings of a cell that are not folded."""
+STYLE = "td{vertical-align:top}td ul{margin:0;padding-left:1.2em}td details ul{margin-top:.3em}"
+IN_DOUBT = ": suspected, left in doubt: "
+"""In a sentence of `not_run` on a suspect that is neither out nor accepted."""
 PAIR = re.compile(r" \d+ to \d+$")
 """Of a test of two devices: accept.json has all of them."""
 
@@ -26,7 +29,8 @@ def write_page(path: Path, record: AcceptRecord, words: Words = ENGLISH) -> None
     Raises:
         OSError: the file cannot be written.
     """
-    write_text(path, document(f"Acceptance {record.accept_id}", "\n".join(_body(record, words)), lang=words.language))
+    body = "\n".join(_body(record, words))
+    write_text(path, document(f"Acceptance {record.accept_id}", body, lang=words.language, style=STYLE))
 
 
 def verdict_of(record: AcceptRecord) -> str:
@@ -42,26 +46,26 @@ def _body(record: AcceptRecord, words: Words) -> Iterator[str]:
     yield f"<h1>{words(verdict_of(record))}: {accepted}</h1>"
     minutes = (record.finished_ms - record.started_ms) / 60_000
     yield f'<p class="soft">{safe(record.accept_id)}, {safe(record.vendor)}, {minutes:.0f} min</p>'
+    if untried := untried_vendor(record, words):
+        yield f"<p>{safe(untried)}</p>"
     yield f"<h2>{words('Take out of service')}</h2>"
     if record.drain:
-        rows = [(host, _joined(said, words), record.again.get(host, "")) for host, said in record.drain.items()]
-        yield _table((words("host"), words("because"), words("after its repair")), rows)
+        rows = [(host, _said(said, words), record.again.get(host, "")) for host, said in record.drain.items()]
+        yield _table((words("host"), words("because"), words("after its repair")), rows, words)
         yield f"<pre>{safe(chr(10).join([*record.commands, *record.bundles]))}</pre>"
     else:
         yield f"<p>{words('No host.')}</p>"
-    unsteady = [
-        (host, _joined(said, words), rung.rung) for rung in record.rungs for host, said in rung.unsteady.items()
-    ]
+    unsteady = [(host, _said(said, words), rung.rung) for rung in record.rungs for host, said in rung.unsteady.items()]
     if unsteady:
         yield f"<h2>{words('Suspected, not confirmed')}</h2>"
-        yield _table((words("host"), words("what was seen"), words("rung")), unsteady)
+        yield _table((words("host"), words("what was seen"), words("rung")), unsteady, words)
     if record.warnings:
         yield f"<h2>{words('Warnings, which take nobody out')}</h2>"
         yield _table((words("hosts"), words("host"), words("what was seen")), warned_rows(record, words))
         if record.warnings_left_out:
             yield f"<p>{words('and {n} more', n=record.warnings_left_out)}</p>"
     yield f"<h2>{words('Rungs')}</h2>"
-    yield _table(_heads(words), [_row(each, words) for each in record.rungs])
+    yield _table(_heads(words), [_row(each, words) for each in record.rungs], words)
     if record.usual:
         yield f"<h2>{words('Accepted devices')}</h2>"
         yield _table((words("test"), words("median"), words("scatter"), words("devices")), usual_rows(record))
@@ -109,12 +113,27 @@ def _heads(words: Words) -> list[str]:
     ]
 
 
-def _row(rung: RungRecord, words: Words) -> tuple[str, ...]:
-    left_out = [words("not run: {what}", what=words.reason(said)) for said in rung.not_run]
+def _row(rung: RungRecord, words: Words) -> tuple[str | list[str], ...]:
+    """The cells of a rung; the last has a line for each finding: what failed it, whom it leaves in doubt, what it
+    shrank, and what it did not look at.
+    """
+    left_out = {said: words("not run: {what}", what=words.reason(said)) for said in rung.not_run}
+    doubtful = [line for said, line in left_out.items() if IN_DOUBT in said]
     less = [words("shrunk to fit the budget: {what}", what=", ".join(rung.shrunk))] if rung.shrunk else []
-    why = "; ".join(filter(None, [words.reason(rung.reason), *less, *left_out]))
     out, runs = ", ".join(rung.out), ", ".join(rung.runs)
+    why = list(dict.fromkeys([*_said(rung.reasons, words), *doubtful, *less, *left_out.values()]))
     return rung.rung, words(rung.verdict), str(len(rung.hosts)), out, *times(rung), runs, why
+
+
+def untried_vendor(record: AcceptRecord, words: Words) -> str:
+    """A sentence where this program has run on no device of the vendor; else empty."""
+    if record.vendor_seen != "":
+        return ""
+    return words("This program has run on no device of {vendor} yet: it follows documents", vendor=record.vendor)
+
+
+def _said(said: Sequence[str], words: Words) -> list[str]:
+    return [words.reason(each) for each in said]
 
 
 def _joined(said: Sequence[str], words: Words) -> str:
@@ -132,7 +151,22 @@ def times(rung: RungRecord) -> tuple[str, str]:
     return f"{about(rung.seconds)}{soak}", expected
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str | list[str]]], words: Words = ENGLISH) -> str:
+    """A table; of a cell with several findings each has a line, and those after the first few are folded."""
     head = "".join(f"<th>{safe(each)}</th>" for each in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{safe(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(f'<td>{_cell(cell, words)}</td>' for cell in row)}</tr>" for row in rows)
     return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
+
+
+def _cell(cell: str | list[str], words: Words) -> str:
+    if isinstance(cell, str):
+        return safe(cell)
+    if len(cell) < 2:
+        return safe("".join(cell))
+    more = words("and {n} more", n=len(cell) - FINDINGS)
+    folded = f"<details><summary>{safe(more)}</summary>{_list(cell[FINDINGS:])}</details>" if cell[FINDINGS:] else ""
+    return f"{_list(cell[:FINDINGS])}{folded}"
+
+
+def _list(lines: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{safe(each)}</li>' for each in lines)}</ul>"

@@ -8,16 +8,16 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 ACCEPT_FILE = "accept.json"
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 Levels = Mapping[str, Mapping[str, "Usual"]]
 """By kind of hosts, and test."""
 HostState = Literal["accepted", "out", "comes and goes", "not tested"]
 
 
 class RungRecord(BaseModel):
-    """One rung. runs: names of the runs that it made. out: hosts that it takes out, with the evidence of both
-    occasions; unsteady: suspects that were not confirmed. not_run: tests that could not be made, and why.
-    shrunk: what it did not look at, or less, as the budget had no room.
+    """One rung. reasons: why it failed or was not run. runs: names of the runs that it made. out: hosts that it takes
+    out, with the evidence of both occasions; unsteady: suspects that were not confirmed. not_run: tests that could not
+    be made, and why. shrunk: what it did not look at, or less, as the budget had no room.
     seconds: how long it took, of which soak_seconds is the soak, tools_seconds that of tools of others, called as in
     tools, with NCCL Inspector; estimated_seconds: with these, without a soak, by estimated_from, an earlier acceptance
     or an "estimate".
@@ -27,7 +27,7 @@ class RungRecord(BaseModel):
 
     rung: str
     verdict: Literal["pass", "fail", "not run"]
-    reason: str = ""
+    reasons: list[str] = []
     hosts: list[str]
     runs: list[str] = []
     out: dict[str, list[str]] = {}
@@ -40,6 +40,11 @@ class RungRecord(BaseModel):
     tools_seconds: float = 0.0
     estimated_seconds: float | None = None
     estimated_from: str = ""
+
+    @property
+    def reason(self) -> str:
+        """The reasons in one line."""
+        return "; ".join(self.reasons)
 
 
 class Usual(BaseModel):
@@ -67,10 +72,11 @@ class WarningRecord(BaseModel):
 
 
 class AcceptRecord(BaseModel):
-    """An acceptance. ready: every rung passed on every host. warnings: kinds that few hosts have come first;
-    warnings_left_out: how many more there are. hosts: the state of each. again: by host that is out, the command that
-    tests it after its repair. bundles: commands that pack the cases of the rungs that took hosts out, for the vendor.
-    usual: by kind of hosts and device test; against: the record whose `usual` counted, too.
+    """An acceptance. ready: every rung passed on every host. vendor_seen: devices of the vendor on which this program
+    has run; empty: none, None: it has none. warnings: kinds that few hosts have come first; warnings_left_out: how many
+    more there are. hosts: the state of each. again: by host that is out, the command that tests it after its repair.
+    bundles: commands that pack the cases of the rungs that took hosts out, for the vendor. usual: by kind of hosts and
+    device test; against: the record whose `usual` counted, too.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -79,6 +85,7 @@ class AcceptRecord(BaseModel):
     accept_id: str
     ready: bool
     vendor: str
+    vendor_seen: str | None = None
     started_ms: int
     finished_ms: int
     rungs: list[RungRecord]

@@ -21,6 +21,7 @@ from protocol.finding import PartFinding
 from run_benchmarks.acceptance.kinds import identities_of, kinds_of
 from run_benchmarks.acceptance.records import Levels, Usual
 from run_benchmarks.acceptance.rungs import DATA_TESTS
+from run_benchmarks.acceptance.stalls import stalls_of_nobody
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import RoundRecord
 from training.benchmarks.tools.table import TOOLS
@@ -96,8 +97,11 @@ def proven(run: LoadedRun) -> set[str]:
 
 
 def unattributed(run: LoadedRun) -> list[PartFinding]:
-    """The faults of which no host is known to be guilty, such as a bad link or rack, and that may not come again."""
-    return [each for each in _of_nobody(run) if each.severity == "fault" and each.kind != UNLIKE]
+    """The faults of which no host is known to be guilty, such as a bad link or rack, and that may not come again; and,
+    as warnings, stalls of which it is not known whose they are.
+    """
+    faults = [each for each in _of_nobody(run) if each.severity == "fault" and each.kind != UNLIKE]
+    return [*faults, *stalls_of_nobody(run)]
 
 
 def unlike(run: LoadedRun) -> list[str]:
@@ -113,14 +117,32 @@ def _of_nobody(run: LoadedRun) -> list[PartFinding]:
 
 def _failed(case: str, record: RoundRecord) -> Iterator[tuple[str, str]]:
     first = record.first_failure
-    bad = [step["bad_ranks"] for step in record.steps if isinstance(step.get("bad_ranks"), dict)]
-    if any(bad):  # all ranks end with an error, and any of them may be the first
-        for rank, why in ((rank, why) for each in bad for rank, why in each.items()):
+    bad = [(step, step["bad_ranks"]) for step in record.steps if isinstance(step.get("bad_ranks"), dict)]
+    if any(ranks for _, ranks in bad):  # all ranks end with an error, and any of them may be the first
+        for step, rank, why in ((step, rank, why) for step, ranks in bad for rank, why in ranks.items()):
             for node in record.nodes:
                 if str(rank).isdecimal() and int(rank) in node.ranks:
-                    yield node.host, f"{case}: device {node.ranks.index(int(rank))}: {str(why)[:300]}"
+                    yield node.host, f"{case}: {_wrong(record, step, int(rank), str(why)[:300])}"
     elif record.verdict.is_failure and first is not None and first.host:
         yield first.host, f"{case}: {record.verdict}: {record.reason[:300]}"
+
+
+def _wrong(record: RoundRecord, step: Mapping[str, object], rank: int, why: str) -> str:
+    """A sentence on a rank's device; in a test of hosts on the host, or its disk, in the same words for each rank."""
+    test = str(step.get("test"))
+    if test not in OF_HOST:
+        return f"device {_local(record, rank)}: {why}"
+    model = _disk_of(step, rank)
+    return f"{test}{f' on {model}' if model else ''}: {why}: {OF_HOST[test]}"
+
+
+def _disk_of(step: Mapping[str, object], rank: int) -> str:
+    """The model of the disk that a rank tested; empty where the host did not tell it."""
+    models, places = step.get("disk_models"), step.get("disk_model_of_ranks")
+    if not isinstance(models, list):
+        return ""
+    place = places[rank] if isinstance(places, list) and rank < len(places) else 0
+    return str(models[place])[:80] if isinstance(place, int) and 0 <= place < len(models) else ""
 
 
 def usual_of(run: LoadedRun, without: Container[str]) -> dict[str, dict[str, Usual]]:
@@ -255,7 +277,8 @@ def _accused(figure: _Figure, record: RoundRecord, found: Mapping[int, str]) -> 
     hosts = {rank: node.host for node in record.nodes for rank in node.ranks}
     for rank, sent in figure.nonsense.items():
         if rank in hosts:
-            yield hosts[rank], f"device {_local(record, rank)}: {figure.test}: sent {sent}, which is no result"
+            part = "" if figure.is_judged or figure.test in OF_HOST else f"device {_local(record, rank)}: "
+            yield hosts[rank], f"{part}{figure.test}: sent {sent}, which is no result"
     values = {rank: figure.values[rank] or 0.0 for rank in found if rank in hosts}
     slowest = {hosts[rank]: rank for rank in sorted(values, key=lambda rank: -values[rank])}
     for rank, value in values.items():

@@ -21,7 +21,7 @@ from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Look
 from run_benchmarks.acceptance.devices import usual_devices
 from run_benchmarks.acceptance.estimate import earlier_ones, estimates, in_words
 from run_benchmarks.acceptance.kinds import alike_first
-from run_benchmarks.acceptance.page import PAGE_FILE, PAIR, times, verdict_of, warned_rows, write_page
+from run_benchmarks.acceptance.page import PAGE_FILE, PAIR, times, untried_vendor, verdict_of, warned_rows, write_page
 from run_benchmarks.acceptance.records import ACCEPT_FILE, SCHEMA_VERSION, AcceptRecord
 from run_benchmarks.acceptance.rungs import (
     FEWEST,
@@ -503,6 +503,7 @@ def _record(climb: Climb, folder: Path, options: Sequence[str], began: float, ag
     states = climb.states()
     steady = (host for host in climb.left if states[host] != "comes and goes")
     good = sorted(steady, key=lambda host: states[host] != "accepted")
+    vendor = vendors.load(climb.vendor)
     listed = [DrainRecord(host=host, reasons=said) for host, said in drain.items()]
     if climb.measured:
         options = [*options, "--against", str((folder / ACCEPT_FILE).resolve())]
@@ -515,6 +516,7 @@ def _record(climb: Climb, folder: Path, options: Sequence[str], began: float, ag
         accept_id=folder.name,
         ready=climb.ready,
         vendor=climb.vendor,
+        vendor_seen=vendor.seen if vendor.monitor_name else None,
         started_ms=int(began * 1000),
         finished_ms=int(time.time() * 1000),
         rungs=climb.rungs,
@@ -546,7 +548,14 @@ def show(record: AcceptRecord, folder: Path) -> None:
         if more := len(record.warnings) - len(kinds) + record.warnings_left_out:
             say(words("and {n} more", n=more))
     table = [
-        (rung.rung, words(rung.verdict), str(len(rung.hosts)), ", ".join(rung.out), *times(rung), rung.reason)
+        (
+            rung.rung,
+            words(rung.verdict),
+            str(len(rung.hosts)),
+            ", ".join(rung.out),
+            *times(rung),
+            "\n".join(rung.reasons),
+        )
         for rung in record.rungs
     ]
     print_table("", ("rung", "verdict", "hosts", "out", "time", "estimated", "why"), table)
@@ -558,6 +567,8 @@ def show(record: AcceptRecord, folder: Path) -> None:
             say(words("{rung}: not run: {why}", rung=rung.rung, why=said))
     good = sum(state == "accepted" for state in record.hosts.values())
     ready, total = words(verdict_of(record).upper()), len(record.hosts)
+    if untried := untried_vendor(record, words):
+        say(untried)
     say(f"{record.accept_id}: {ready}: {words('{n} of {total} hosts accepted', n=good, total=total)}")
     for host, command in record.again.items():
         say(words("After the repair of {host}: {command}", host=host, command=command))

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
+import vendors
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.findings import HostReport
@@ -21,7 +22,7 @@ from run_benchmarks.inspection.health_script import health_script
 from run_benchmarks.inspection.resolving import odd_answers
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.host_findings import FEWEST
-from vendors.health import Found, HostHealth, Severity, is_below
+from vendors.health import Found, HealthCheck, HostHealth, Severity, is_below
 
 SECONDS = 180.0
 """More than a sound host and one tool that hangs take."""
@@ -52,9 +53,25 @@ def examine_health(hosts: Mapping[str, Host], reports: Mapping[str, HostReport],
     healths = dict(result.succeeded)
     for name, error in result.failed.items():
         reports[name].add("health", str(error)[:MOST_CHARACTERS], "an answer", "log in and look", "not seen")
-    for name, found in judged(healths, {hosts[name].address: name for name in names}):
+    found_of = [*_unasked(healths, plan.vendor), *judged(healths, {hosts[name].address: name for name in names})]
+    for name, found in found_of:
         if (found[0], found[1]) not in {(each.subject, each.found) for each in reports[name].findings}:
             reports[name].add(*found)
+
+
+def _unasked(healths: Mapping[str, HostHealth], name: str) -> Iterator[tuple[str, Found]]:
+    """The hosts of a vendor with accelerators of whose state no tool was asked."""
+    vendor = vendors.load(name)
+    if vendor.monitor_name:
+        for host in (each for each, health in healths.items() if not _are_devices_asked(health, vendor.health)):
+            why, action = f"no tool of {name} is asked", "ask the vendor's own tool"
+            yield host, ("state of the accelerators", why, "an answer", action, "not seen")
+
+
+def _are_devices_asked(health: HostHealth, check: HealthCheck | None) -> bool:
+    """Whether accelerators were asked for their state, or are said not to answer."""
+    is_silent = check is not None and any(what.endswith(check.kind) for what, _ in health.of("cannot", 2))
+    return is_silent or not health.is_whole or (check is not None and check.key in health.lines)
 
 
 def peers_of(addresses: Sequence[str]) -> list[list[str]]:

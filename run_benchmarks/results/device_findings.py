@@ -1,5 +1,6 @@
 """Judges the accelerators of a host by what the monitor read of them: lost, memory errors, XIDs, links, heat."""
 
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -74,7 +75,7 @@ def unseen_hosts(monitors: Mapping[str, Mapping[str, Any] | None], *, are_used: 
     ranks use accelerators; else a host may have none.
     """
     devices = {host: _devices(monitor) for host, monitor in monitors.items()}
-    telling = {host for host, own in devices.items() if any(_tells(each, name) for each in own for name in _TOLD)}
+    telling = {host for host, own in devices.items() if _is_telling(own)}
     for host, own in devices.items():
         said = ""
         if not own and are_used and any(devices.values()):
@@ -84,6 +85,35 @@ def unseen_hosts(monitors: Mapping[str, Mapping[str, Any] | None], *, are_used: 
         if said:
             evidence = ": ".join(filter(None, [said, _why_unseen(monitors[host])]))
             yield _finding(host, "", ("not_run", "warning", evidence, "look into its monitor's log"))
+
+
+def unlinked_hosts(
+    monitors: Mapping[str, Mapping[str, Any] | None], models: Mapping[str, str]
+) -> Iterator[PartFinding]:
+    """Hosts that tell of their accelerators and of no active link between them, where those of most hosts with the same
+    models have some. monitors: the summary of each host's; models: by host.
+    """
+    devices = {host: own for host, each in monitors.items() if _is_telling(own := _devices(each))}
+    for links, (what, action) in _LINKS.items():
+        linked = {host: any(_state(each, f"{links}_up") for each in own) for host, own in devices.items()}
+        hosts = Counter(models.get(host, "") for host in linked)
+        having = Counter(models.get(host, "") for host, is_linked in linked.items() if is_linked)
+        for host in (host for host, is_linked in linked.items() if not is_linked):
+            model = models.get(host, "")
+            if 2 * having[model] > hosts[model]:
+                said = f"its accelerators have no active {what}, those of {having[model]} of {hosts[model]} hosts do"
+                yield _finding(host, "", ("link_speed", "warning", said, action))
+
+
+def models_of(info: Mapping[str, Any]) -> str:
+    """The models of a host's accelerators by its sys_info.json, each once; empty where it tells none."""
+    told = info.get("accelerator")
+    devices = _mappings(told.get("devices")) if isinstance(told, dict) else []
+    return ", ".join(sorted({str(each.get("name"))[:100] for each in devices}))
+
+
+def _is_telling(devices: Sequence[Mapping[str, Any]]) -> bool:
+    return any(_tells(each, name) for each in devices for name in _TOLD)
 
 
 def _devices(monitor: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:

@@ -4,7 +4,7 @@ Data from hosts can at worst change a verdict: what cannot be judged or written 
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ from protocol.masking import mask_argv, mask_config, mask_environment
 from run_benchmarks.console.console import LOG
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.curves import CURVES_FILE, RoundCurves
-from run_benchmarks.results.device_findings import is_broken_device, unseen_hosts
+from run_benchmarks.results.device_findings import is_broken_device, models_of, unlinked_hosts, unseen_hosts
 from run_benchmarks.results.host_findings import host_findings, usual_links
 from run_benchmarks.results.judge import judge
-from run_benchmarks.results.monitor_readings import Sight, read_sys_info, sight_of
+from run_benchmarks.results.monitor_readings import PortLink, Sight, read_sys_info, sight_of
 from run_benchmarks.results.observations import with_observations
 from run_benchmarks.results.outcomes import CaseLike, findings_in
 from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, record_text, write_text
@@ -116,10 +116,23 @@ def _seen_by_monitors(
     # Read twice: the objects of a host's 4 MiB take 90 MB, and are never those of all hosts at once.
     sights = [sight_of(host, read_sys_info(folder), monitor) for host, folder, monitor in told]
     usual = usual_links(sights)
-    seen = [each for host, at, monitor in told for each in host_findings(host, read_sys_info(at), monitor, usual)]
+    seen: list[PartFinding] = []
+    models: dict[str, str] = {}
+    for host, at, monitor in told:
+        found, models[host] = _told_by_host(host, at, monitor, usual)
+        seen += found
+    monitors = {host: monitor for host, _, monitor in told}
     # Ranks of gloo compute on the CPU, whatever devices their vendor has.
-    seen += unseen_hosts({host: monitor for host, _, monitor in told}, are_used=case.backend != "gloo")
+    seen += [*unseen_hosts(monitors, are_used=case.backend != "gloo"), *unlinked_hosts(monitors, models)]
     return sights, seen
+
+
+def _told_by_host(
+    host: str, folder: Path, monitor: Mapping[str, Any] | None, usual: Mapping[str, PortLink]
+) -> tuple[list[PartFinding], str]:
+    """The bad parts of a host, and the models of its accelerators."""
+    info = read_sys_info(folder)
+    return host_findings(host, info, monitor, usual), models_of(info)
 
 
 def with_findings(

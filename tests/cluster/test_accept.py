@@ -84,7 +84,7 @@ def with_tools(folder: Path) -> Path:
     configs.mkdir(parents=True, exist_ok=True)
     names = ["dcgmi", "nvbandwidth", "rvs", "TransferBench", "ascend-dmi", "hl_qual"]
     (configs / "config_quick.py").write_text('tools = ["dcgmi"]\narguments = {"dcgmi": "diag -r 1 -j"}\n')
-    (configs / "config_host.py").write_text(f"tools = {names}\n")
+    (configs / "config_host.py").write_text(f'tools = {names}\narguments = {{"hl_qual": "-gaudi2"}}\n')
     (configs / "config_pairs.py").write_text('tools = ["ib_write_bw", "ib_write_bw_ring"]\ndevices = ["mlx5_0"]\n')
     variables = root / "vendors/cpu/network-pytorch/config/environment_variables.env"
     variables.write_text(f"NCCL_INSPECTOR_DUMP_DIR={INSPECTOR}\n")
@@ -144,7 +144,7 @@ def test_the_verdicts_of_installed_tools_join_the_rungs_and_what_is_missing_or_u
     for host, said in ((victim, "dcgmi: GPU 5: "), (other, "nvbandwidth host_to_device_memcpy_ce GPU 6 31.07 GB/s")):
         _, again = (each for each in record["drain"][host.address] if said in each)
         assert again.startswith("again: "), "on another occasion, too"
-    assert single["verdict"] == "fail" and single["reason"] == "ascend-dmi gave no result on 4 of 4 hosts"
+    assert single["verdict"] == "fail" and single["reasons"] == ["ascend-dmi gave no result on 4 of 4 hosts"]
     assert "rvs is not installed on any host" in single["not_run"]
     assert any(said.startswith("ascend-dmi: printed no result: Segmentation fault") for said in single["not_run"])
     assert any(test.startswith("TransferBench ") for test in next(iter(record["usual"].values()))), (

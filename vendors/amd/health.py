@@ -66,6 +66,8 @@ def _judge(health: HostHealth) -> Iterator[Found]:
 
 HEALTH = HealthCheck(
     script=SCRIPT,
+    key="amd",
+    kind="GPUs",
     judge=_judge,
     links=(
         DeviceLinks(

@@ -35,4 +35,4 @@ def _judge(health: HostHealth) -> Iterator[Found]:
     yield from judged_devices(health, "ascend", _JUDGES)
 
 
-HEALTH = HealthCheck(script=SCRIPT, judge=_judge)
+HEALTH = HealthCheck(script=SCRIPT, key="ascend", kind="NPUs", judge=_judge)

@@ -114,6 +114,8 @@ def _beside(healths: Mapping[str, HostHealth], fewest: int) -> Iterator[tuple[st
 
 HEALTH = HealthCheck(
     script=SCRIPT,
+    key="gpu",
+    kind="GPUs",
     judge=_judge,
     beside=_beside,
     links=(DeviceLinks(key="nvlinks", kind="GPU", down="NVLinks are inactive", action=BOARD),),

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+import vendors
 from run_benchmarks.acceptance.climb import GOOD_BESIDE
 from run_benchmarks.acceptance.page import warned_rows, write_page
 from run_benchmarks.acceptance.records import AcceptRecord, RungRecord, Usual, WarningRecord
 from run_benchmarks.acceptance.warned import NOBODY
-from run_benchmarks.commands.accepting import _record, recorded
+from run_benchmarks.commands.accepting import _record, recorded, show
 from run_benchmarks.console.language import Words
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.results.records import record_text
@@ -86,6 +87,51 @@ def test_the_page_is_in_chinese_where_that_is_asked_for_but_for_what_came_from_h
     cells = re.findall(r"<(?:th|h1|h2|summary|p)[^>]*>([^<]*)", body)
     english = [cell for cell in cells if not re.search("[\u4e00-\u9fff]", cell)]
     assert english == ["accept1, nvidia, 2 min"], "what has no Chinese"
+
+
+def test_each_finding_has_a_line_of_its_own_the_gravest_first_and_many_are_folded(tmp_path: Path) -> None:
+    rung = RungRecord(
+        rung="network",
+        verdict="fail",
+        reasons=["pair n1-n2: 60 % slow; look there", EVIL],
+        hosts=["n1"],
+        not_run=["rvs is not installed on any host", "n2: suspected, left in doubt: late", "mlx5_0 of n1: idle"],
+        shrunk=["ACCEPT_ALL_TO_ALL: not run"],
+    )
+    write_page(tmp_path / "accept.html", sample(rungs=[rung], drain={"n1": ["slow", "again: slow"]}))
+    text = (tmp_path / "accept.html").read_text()
+    shown, folded = re.findall(r"<ul>(.*?)</ul>", text)[1:]
+    assert shown == (
+        "<li>pair n1-n2: 60 % slow; look there</li><li>&lt;script&gt;alert(1)&lt;/script&gt;</li>"
+        "<li>not run: n2: suspected, left in doubt: late</li>"
+    )
+    assert re.findall("<li>(.*?)</li>", folded) == [
+        "shrunk to fit the budget: ACCEPT_ALL_TO_ALL: not run", "not run: rvs is not installed on any host",
+        "not run: mlx5_0 of n1: idle",
+    ]  # fmt: skip
+    assert "</ul><details><summary>and 3 more</summary><ul>" in text
+    assert "<td><ul><li>slow</li><li>again: slow</li></ul></td>" in text, "of a host, too"
+    assert AcceptRecord.model_validate_json(record_text(sample(rungs=[rung]))).rungs[0].reasons == rung.reasons
+
+
+@pytest.mark.parametrize(
+    ("vendor", "seen"),
+    [("cpu", None), ("gaudi", "")] + [(name, vendors.load(name).seen) for name in ("nvidia", "amd", "ascend")],
+)
+def test_a_vendor_on_whose_devices_nothing_has_run_is_said_once_on_page_and_terminal_and_in_the_record(
+    vendor: str, seen: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    climb: Any = SimpleNamespace(
+        rungs=[], kinds={}, nproc=8, measured={}, ready=False, vendor=vendor, proofs=[], left=[], states=dict,
+        warned=SimpleNamespace(records=list, left_out=0),
+    )  # fmt: skip
+    record = _record(climb, tmp_path, [], 0.0, None)
+    assert json.loads(record_text(record))["vendor_seen"] == seen
+    write_page(tmp_path / "accept.html", record)
+    show(record, tmp_path)
+    said = f"This program has run on no device of {vendor} yet"
+    for text in ((tmp_path / "accept.html").read_text(), capsys.readouterr().out):
+        assert text.count(said) == (1 if seen == "" else 0)
 
 
 def test_a_page_without_a_bad_host_says_so(tmp_path: Path) -> None:

@@ -288,6 +288,33 @@ def test_of_ranks_that_all_end_with_an_error_the_one_with_wrong_results_is_the_s
     assert list(suspects_of(run, LIMIT)) == ["n3"]
 
 
+@pytest.mark.parametrize(
+    ("places", "disk"),
+    [
+        ({"disk_models": ["SAMSUNG", "KIOXIA"], "disk_model_of_ranks": [0] * 8 + [1] * 40}, " on KIOXIA"),
+        ({"disk_models": ["KIOXIA"]}, " on KIOXIA"),
+        ({"disk_models": [""]}, ""),
+        ({"disk_models": "made up", "disk_model_of_ranks": ["x"]}, ""),
+        ({"disk_models": ["KIOXIA"], "disk_model_of_ranks": [9.5] * 48}, ""),
+        ({}, ""),
+    ],
+)
+def test_what_is_wrong_of_a_disk_names_its_host_and_the_disk_once_and_no_device(
+    places: dict[str, object], disk: str
+) -> None:
+    record = of_test("disk_read", [3.0] * 6 * DEVICES, **places)
+    record.steps[0]["bad_ranks"] = {"8": "wrong result", "9": "wrong result"}
+    (said,) = suspects_of(replace(a_run("run1", [1.0]), rounds={"D": [record]}), LIMIT)["n1"]
+    assert said.startswith(f"D: disk_read{disk}: wrong result: look at the disk of the results' folder")
+
+
+def test_a_host_that_sends_no_result_of_its_disk_is_named_without_a_device() -> None:
+    record = of_test("disk_write", [3.0] * 6 * DEVICES)
+    record.steps[0]["values_of_ranks"][5 * DEVICES :] = ["NaN"] * DEVICES
+    (said,) = suspects_of(replace(a_run("run1", [1.0]), rounds={"D": [record]}), LIMIT)["n5"]
+    assert said == "disk_write: sent 'NaN', which is no result"
+
+
 def test_only_what_both_occasions_name_is_confirmed() -> None:
     both, once = agreed({"n1": ["slow"], "n2": ["late"]}, {"n1": ["slow, too"], "n3": ["other"]})
     assert both == {"n1": ["slow", "again: slow, too"]}

@@ -6,12 +6,14 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from run_benchmarks.commands.check_view import show_reports
+from run_benchmarks.commands.check_view import not_seen, show_reports
 from run_benchmarks.inspection.findings import HostReport
-from run_benchmarks.inspection.health import judged, parsed, peers_of
+from run_benchmarks.inspection.health import examine_health, judged, parsed, peers_of
 from run_benchmarks.inspection.health_script import health_script
 from vendors.health import HostHealth
 
@@ -584,3 +586,29 @@ def test_what_several_hosts_could_not_look_at_is_one_line(capsys: pytest.Capture
     printed = " ".join(capsys.readouterr().out.split())
     assert "Not looked at: kernel log of n0, n1, n2, n3, n4 and 2 more: no permission" in printed
     assert not any(report.failed for report in reports.values())
+
+
+@pytest.mark.parametrize(
+    ("vendor", "lines", "is_said"),
+    [
+        ("gaudi", "", True),
+        ("cpu", "", False),
+        ("nvidia", "gpu\t0, Enabled\n", False),
+        ("ascend", "cannot\tlinks of the NPUs\tno hccn_tool\n", False),
+        ("amd", "amd\t0000:c1:00.0\tclocks\tauto\n", False),
+        ("amd", "ascend\t0\tmemory_errors\t0\n", True),
+    ],
+)
+def test_accelerators_that_no_tool_is_asked_about_are_said_and_pass_nothing(
+    vendor: str, lines: str, is_said: bool
+) -> None:
+    def printed(*_: object, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(stdout=f"{lines}end\tok\n")
+
+    host: Any = SimpleNamespace(name="n1", address="10.0.0.1", run=printed)
+    plan: Any = SimpleNamespace(vendor=vendor, code_dir_host="/a/b", log_root_host="/a/c")
+    reports = {"n1": HostReport(host="n1")}
+    examine_health({"n1": host}, reports, plan)
+    said = f"state of the accelerators of n1: no tool of {vendor} is asked"
+    assert (said in not_seen(reports)) is is_said and not reports["n1"].failed
+    assert any("accelerators" in each for each in not_seen(reports)) is is_said

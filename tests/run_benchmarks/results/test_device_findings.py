@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from run_benchmarks.acceptance.suspects import not_run_in
-from run_benchmarks.results.device_findings import device_findings, unseen_hosts
+from run_benchmarks.results.device_findings import device_findings, models_of, unlinked_hosts, unseen_hosts
 from run_benchmarks.results.drain import drain_list
 from run_benchmarks.results.host_findings import host_findings
 from run_benchmarks.results.verdict import Verdict
-from run_benchmarks.rounds.recording import with_findings
+from run_benchmarks.rounds.recording import _seen_by_monitors, with_findings
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.run_benchmarks.results.recorded_runs import a_run
 from tests.vendors.scripted import compiled, watched
@@ -143,11 +145,44 @@ def test_a_host_whose_accelerators_are_not_seen_beside_hosts_whose_are_is_said()
     assert not list(unseen_hosts({"n4": mute, "n5": states({}, {})})), "a vendor whose tool tells no state"
 
 
+@pytest.mark.parametrize("links", [{}, {"nvlinks_up": 0, "nvlinks_down": 18}])
+def test_a_host_without_links_is_told_beside_most_hosts_of_its_kind_that_have_some(links: dict[str, int]) -> None:
+    """Beside NVIDIA's eight GPUs on NVSwitches: cards without bridges are as many hosts of another model."""
+    linked, alone = states({"rows_failed": 0, "nvlinks_up": 18}), states({"rows_failed": 0} | links)
+    monitors = {"n1": linked, "n2": alone, "n3": linked, "p1": alone, "p2": alone, "p3": alone}
+    models = {host: "H100" if host[0] == "n" else "H100 PCIe" for host in monitors}
+    (found,) = unlinked_hosts(monitors, models)
+    assert found.sentence == "host n2: its accelerators have no active NVLinks, those of 2 of 3 hosts do"
+    assert (found.kind, found.severity, found.drained_hosts) == ("link_speed", "warning", ())
+    assert not list(unlinked_hosts({"n1": linked, "n2": alone}, models)), "of two nobody knows which is usual"
+    assert not list(unlinked_hosts(monitors | {"n2": {"devices": [{"index": 0}]}, "n4": None}, models)), "it is unseen"
+
+
+def test_a_round_tells_a_host_without_links_beside_its_kind(tmp_path: Path) -> None:
+    linked, alone = states({"rows_failed": 0, "nvlinks_up": 18}), states({"rows_failed": 0})
+    nodes: list[Any] = []
+    for number, model in enumerate(["H100"] * 4 + ["H100 PCIe"] * 4):
+        (folder := tmp_path / str(number)).mkdir()
+        told = {"accelerator": {"devices": [{"index": 0, "name": model}]}}
+        (folder / "sys_info.json").write_text(json.dumps(told))
+        nodes.append(SimpleNamespace(outcome=SimpleNamespace(folder=folder)))
+    parts = [SimpleNamespace(host=f"n{number}", monitor=linked if number < 3 else alone) for number in range(8)]
+    record: Any = SimpleNamespace(nodes=parts)
+    nccl: Any = SimpleNamespace(backend="nccl")
+    _, seen = _seen_by_monitors(nodes, record, nccl)
+    assert [each.sentence for each in seen] == [
+        "host n3: its accelerators have no active NVLinks, those of 3 of 4 hosts do"
+    ]
+
+
 @pytest.mark.parametrize("junk", [None, 3, "x", [1], {"a": 1}])
 def test_what_a_host_makes_up_of_its_devices_is_passed_over(junk: Any) -> None:
     made_up = {"devices": [{"index": 0, "states": junk, "counts": junk}], "errors": junk, "unavailable": junk}
     assert told(made_up) == [] and told({"devices": junk}) == []
-    list(unseen_hosts({"n1": states({"rows_failed": 0}), "n2": made_up, "n3": {"devices": junk, "errors": junk}}))
+    monitors = {"n1": states({"rows_failed": 0}), "n2": made_up, "n3": {"devices": junk, "errors": junk}}
+    list(unseen_hosts(monitors))
+    assert list(unlinked_hosts(monitors, {})) == [] and models_of({"accelerator": junk}) == ""
+    assert models_of({"accelerator": {"devices": junk}}) == ""
 
 
 def test_cards_that_no_bridges_join_are_healthy(watch: Watch) -> None:

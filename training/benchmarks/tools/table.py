@@ -1,7 +1,7 @@
 """The tools of others: how each is called, how its output is read, and which way is better.
 
-`{device}` in a command is an RDMA device. What fails a tool's own test is a failure; figures are compared with those of
-the same part of other hosts (outcome.py).
+`{device}` in a command is an RDMA device, `{gaudi}` the kind of the host's Gaudis. What fails a tool's own test is a
+failure; figures are compared with those of the same part of other hosts (outcome.py).
 """
 
 import re
@@ -139,7 +139,7 @@ TOOLS: Mapping[str, Tool] = {
         " (levels: toolboxug_0165.html)",
     ),
     "hl_qual": Tool(
-        command=("hl_qual", "-gaudi2", "-c", "all", "-rmod", "parallel", "-f2", "-t", "240", "-dis_mon"),
+        command=("hl_qual", "-{gaudi}", "-c", "all", "-rmod", "parallel", "-f2", "-t", "240", "-dis_mon"),
         read=partial(patterns, pattern=_JUDGED, good="PASSED"),
         usual={r"-t (\d+)\b": 0.0, "": 300.0},
         seconds=1800,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,10 +21,12 @@ from protocol.perflog import Event, check_sequence, parse_line
 from run_benchmarks.acceptance.tools import MOST_MEETINGS
 from tests.training.benchmarks.driver.launch.launching import plain_processes, run
 from training.benchmarks.tools.calls import MAX_BYTES, Call, awaited_server, located
+from training.benchmarks.tools.pytorch import host as host_module
 from training.benchmarks.tools.pytorch.config import Config
-from training.benchmarks.tools.pytorch.host import NotRunError, alone, devices_of, told
+from training.benchmarks.tools.pytorch.host import NotRunError, alone, devices_of, gaudi_of_host, told
 from training.benchmarks.tools.pytorch.meetings import ring, with_neighbours
 from training.benchmarks.tools.pytorch.outcome import OUTCOME
+from training.benchmarks.tools.table import TOOLS
 
 DATA = Path(__file__).parents[3] / "data" / "tools"
 HOSTS = 6
@@ -265,6 +269,46 @@ def test_a_tool_beside_path_is_found_and_devices_are_those_with_an_active_port(t
     assert devices_of(config, tmp_path / "ib") == ["mlx5_2", "mlx5_10"]
     with pytest.raises(NotRunError, match="no InfiniBand or RoCE port is active"):
         devices_of(config, tmp_path / "none")
+
+
+def with_pci(root: Path, *kinds: str) -> Path:
+    """PCI devices of Habana, with the numbers of their kinds, beside one of another vendor."""
+    for place, (vendor, kind) in enumerate([("0x8086", "0x1020"), *(("0x1da3", kind) for kind in kinds)]):
+        (root / f"0000:0{place}:00.0").mkdir(parents=True)
+        (root / f"0000:0{place}:00.0" / "vendor").write_text(f"{vendor}\n")
+        (root / f"0000:0{place}:00.0" / "device").write_text(f"{kind}\n")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("kinds", "name"), [(["0x1020"] * 8, "gaudi2"), (["0x1060"] * 8, "gaudi3"), (["0x1063"], "gaudi3")]
+)
+def test_hl_qual_is_told_the_devices_that_the_host_has_and_is_taken_from_their_folder(
+    kinds: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "gaudi_of_host", partial(gaudi_of_host, with_pci(tmp_path / "pci", *kinds)))
+    folders = tuple(str(tmp_path / each / "bin") for each in ("gaudi2", "gaudi3"))
+    monkeypatch.setattr(host_module, "TOOLS", {"hl_qual": replace(TOOLS["hl_qual"], folders=folders)})
+    for folder in folders:
+        Path(folder).mkdir(parents=True)
+        program(Path(folder), "hl_qual", 'echo "$0 $1 PASSED"')
+    bench = host_module.bench_of("hl_qual", Config(tools=["hl_qual"]))
+    assert bench.argv[:2] == (f"{tmp_path}/{name}/bin/hl_qual", f"-{name}")
+    chosen = Config(tools=["hl_qual"], arguments={"hl_qual": "-gaudi -x"})
+    assert host_module.bench_of("hl_qual", chosen).argv[1:] == ("-gaudi", "-x"), "a user's own word stays"
+    assert alone("hl_qual", Config(tools=["hl_qual"])).passed == 1
+
+
+@pytest.mark.parametrize(
+    ("kinds", "found"),
+    [([], "none"), (["0x1000"], "0x1000"), (["0x1020", "0x1060"], "0x1020, 0x1060"), (["0x1060", "x"], "0x1060, x")],
+)
+def test_hl_qual_says_that_it_cannot_run_beside_other_devices_and_accuses_nobody(
+    kinds: list[str], found: str, tmp_path: Path
+) -> None:
+    with pytest.raises(NotRunError, match=f"hl_qual cannot run: it tests Gaudi 2 or Gaudi 3, .*: {found}$") as error:
+        gaudi_of_host(with_pci(tmp_path, *kinds))
+    assert error.value.is_missing
 
 
 @pytest.mark.parametrize(

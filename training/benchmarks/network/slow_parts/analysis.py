@@ -32,13 +32,10 @@ from training.benchmarks.network.slow_parts.noise import medians, plain_noise, s
 from training.benchmarks.network.slow_parts.peer_findings import peer_findings
 from training.benchmarks.network.slow_parts.peers import PATTERN as PEERS
 from training.benchmarks.network.slow_parts.racks import LEAST_BLOCK_HOSTS, LEAST_BLOCKS
-from training.benchmarks.network.slow_parts.readings import Readings, Scan, scan_of
+from training.benchmarks.network.slow_parts.readings import STALLS_EVERYWHERE_PERCENT, Readings, Scan, scan_of
 from training.benchmarks.network.slow_parts.symptoms import symptoms_of
 
 MIN_REPEATS = 3
-# Stalled operations, in percent, above which a network is called lossy although there is no outlier.
-_STALLS_EVERYWHERE_PERCENT = 1.0
-_MIN_REPEATS_WITH_STALLS = 2
 # Groups that are kept for tables: the pairs of 64 hosts; of more, the slowest.
 MAX_CELLS = 64 * 63 // 2
 _SLOWEST = 64
@@ -237,14 +234,7 @@ def _note(pattern: str, scan: Scan, groups: int, noise: float) -> str:
     repeats = max(each.repeats for each in scan.sizes.values())
     if repeats < MIN_REPEATS:
         return f"{repeats} repeats cannot tell a fault from noise: set repeats = {MIN_REPEATS} or more"
-    stalled = done = 0
-    with_stalls: set[int] = set()
-    for each in scan.sizes.values():
-        stalled += sum(sum(own.values()) for own in each.stalled)
-        done += len(each) * each.repeats * each.iterations
-        with_stalls |= {repeat for repeat, own in enumerate(each.stalled) if own}
-    percent = 100 * stalled / done if done else 0.0
-    if len(with_stalls) >= _MIN_REPEATS_WITH_STALLS and percent > _STALLS_EVERYWHERE_PERCENT:
+    if (percent := scan.stalled_percent) > STALLS_EVERYWHERE_PERCENT:
         return (
             f"{percent:.0f} % of all operations stall ({STALL_US / 1000:.0f} ms and more), and nobody stands out:"
             " packet loss or overloaded hosts; more repeats may tell whose"

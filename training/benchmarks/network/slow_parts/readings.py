@@ -17,6 +17,9 @@ from training.benchmarks.network.slow_parts import packing
 # Times of which the analysis makes use: the fast quarter, the middle, the slow quarter, the slowest.
 QUANTILES = ("low", "middle", "high", "top")
 _NAMES = {"low": ("p25", "min"), "middle": ("p50",), "high": ("p75", "p50"), "top": ("max", "p95", "p50")}
+# Stalled operations, in percent, above which a network is called lossy although there is no outlier.
+STALLS_EVERYWHERE_PERCENT = 1.0
+_MIN_REPEATS_WITH_STALLS = 2
 _NAN = math.nan
 # A device of a host is numbered: node rank x DEVICES_PER_HOST + its place among the devices.
 DEVICES_PER_HOST = 1 << 12
@@ -284,6 +287,17 @@ class Scan:
         """Every host's name by node rank: the user's, else its own."""
         ranks = set(chain.from_iterable(chain.from_iterable(each.members for each in self.sizes.values())))
         return {rank: self._given.get(rank, self._own.get(rank, f"node {rank}")) for rank in sorted(ranks)}
+
+    @property
+    def stalled_percent(self) -> float:
+        """The operations that stall, in percent of all; 0 where they do so in one repeat alone."""
+        stalled = done = 0
+        with_stalls: set[int] = set()
+        for each in self.sizes.values():
+            stalled += sum(sum(own.values()) for own in each.stalled)
+            done += len(each) * each.repeats * each.iterations
+            with_stalls |= {repeat for repeat, own in enumerate(each.stalled) if own}
+        return 100 * stalled / done if done and len(with_stalls) >= _MIN_REPEATS_WITH_STALLS else 0.0
 
     def add(self, step: Mapping[str, Any]) -> None:
         """Take the value of a STEP_END; what has another form (another workload's) is skipped, as is a damaged one."""

@@ -1,5 +1,6 @@
 """Calls a tool on this host: the whole command, each RDMA device against itself, or the files that it left."""
 
+import contextlib
 import socket
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -15,6 +16,10 @@ from training.benchmarks.tools.table import TOOLS, Tool
 INSPECTOR = "inspector"
 PORT = 18610
 INFINIBAND = Path("/sys/class/infiniband")
+PCI_DEVICES = Path("/sys/bus/pci/devices")
+HABANA = "0x1da3"
+GAUDIS = {"0x1020": "gaudi2", "0x1021": "gaudi2", "0x1060": "gaudi3", "0x1062": "gaudi3", "0x1063": "gaudi3"}
+"""Names that hl_qual has for devices of HABANA, by the number of the kind on PCI, as Linux's driver habanalabs."""
 
 
 class NotRunError(Exception):
@@ -81,14 +86,36 @@ def bench_of(name: str, config: Config) -> Bench:
     """A tool with its command here.
 
     Raises:
-        NotRunError: it is not installed.
+        NotRunError: it is not installed, or not for the devices of this host.
     """
-    tool = TOOLS[name]
-    program = tool.command[0]
-    path = located(program, tool.folders)
-    if path is None:
+    tool, words = TOOLS[name], config.words_of(name)
+    program, folders = tool.command[0], tool.folders
+    if located(program, folders) is None:
         raise NotRunError(f"{program} is not installed", is_missing=True)
-    return Bench(tool, (path, *config.words_of(name)))
+    if any("{gaudi}" in word for word in words):
+        kind = gaudi_of_host()
+        words = [word.replace("{gaudi}", kind) for word in words]
+        folders = tuple(sorted(folders, key=lambda folder: kind not in folder))
+    return Bench(tool, (located(program, folders) or program, *words))
+
+
+def gaudi_of_host(root: Path = PCI_DEVICES) -> str:
+    """The name that hl_qual has for the Gaudis of this host.
+
+    Raises:
+        NotRunError: there is none that it tests, or there are several kinds.
+    """
+    kinds: set[str] = set()
+    for vendor in root.glob("*/vendor"):
+        with contextlib.suppress(OSError):
+            if vendor.read_text(encoding="ascii", errors="replace").strip() == HABANA:
+                kinds.add(vendor.with_name("device").read_text(encoding="ascii", errors="replace").strip()[:10])
+    names = {GAUDIS.get(kind, "") for kind in kinds}
+    if len(names) != 1 or "" in names:
+        found = ", ".join(sorted(kinds)) or "none"
+        why = f"hl_qual cannot run: it tests Gaudi 2 or Gaudi 3, this host's devices of PCI vendor {HABANA}: {found}"
+        raise NotRunError(why, is_missing=True)
+    return names.pop()
 
 
 def devices_of(config: Config, infiniband: Path = INFINIBAND) -> list[str]:
