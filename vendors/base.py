@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from vendors.datasheet import Datasheet
+from vendors.health import HealthCheck
 
 
 class ProbeUnavailable(Exception):  # noqa: N818 - a state of the host, not a mistake of the program
@@ -146,6 +147,7 @@ class Vendor:
     link_devices: device nodes of the links between hosts, besides /dev/infiniband: in a case of several hosts a
         container gets those that its host has.
     packages, image_variables: distributions, and variables of base images, whose versions sys_info.json shows.
+    health: what the health check of hosts asks of the devices before a run, and how it judges the answers.
     seen: the device and the month of the last run on one ("": none has been seen).
     """
 
@@ -168,4 +170,5 @@ class Vendor:
     link_devices: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     image_variables: tuple[str, ...] = ()
+    health: HealthCheck | None = None
     seen: str = ""

@@ -7,6 +7,7 @@ that the tool prints otherwise does not match, so that no number is read in a wr
 
 import contextlib
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -54,10 +55,12 @@ class Tool:
     lines: tuple[str | tuple[str, ...], ...] = ()
     headings: tuple[str, ...] = ()
     driver: str = r"Driver Version\s*:\s*(\S+)"
+    older: "Tool | None" = None
 
     def open_probe(self) -> "ToolProbe":
         """A probe that calls the tool and reads what it prints."""
-        return ToolProbe(self)
+        is_old = self.older is not None and not shutil.which(self.command[0]) and shutil.which(self.older.command[0])
+        return ToolProbe(self.older if self.older is not None and is_old else self)
 
 
 Device = dict[str, str]

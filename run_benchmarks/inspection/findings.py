@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from run_benchmarks.inspection.facts import HostFacts
-
-Severity = Literal["failure", "warning", "not seen"]
-Found = tuple[str, str, str, str, Severity]
-"""Subject, found, expected, action, severity."""
+from vendors.health import Severity
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from run_benchmarks.inspection.findings import Found
+from vendors.health import Found
 
 SHOWN = 4
 ACTION = "equal the MTU of both hosts and the switches"

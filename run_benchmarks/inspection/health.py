@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -16,15 +15,14 @@ from typing import NamedTuple, TypeVar
 import vendors
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
-from run_benchmarks.inspection.findings import Found, HostReport, Severity
+from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.frames import lost_frames
-from run_benchmarks.inspection.health_of_devices import device_state, is_below
-from run_benchmarks.inspection.health_script import SCRIPT
-from run_benchmarks.inspection.nvlink_fabric import unlike_domains
+from run_benchmarks.inspection.health_of_devices import device_state, health_checks
+from run_benchmarks.inspection.health_script import health_script
 from run_benchmarks.inspection.resolving import odd_answers
 from run_benchmarks.plan.plan import Plan
-from run_benchmarks.results.device_findings import APPLICATION
 from run_benchmarks.results.host_findings import FEWEST
+from vendors.health import Found, HealthCheck, HostHealth, Severity, is_below
 
 SECONDS = 180.0
 """More than a sound host and one tool that hangs take."""
@@ -36,25 +34,9 @@ ENDLESS = re.compile(r"\d{30,}")
 """No number of a host: to convert one of thousands of digits is an error."""
 MOST_PEERS = 8
 """Hosts that one host sends its largest frame to."""
-XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{1,20})\): (\d{1,4})")
 LASTING = re.compile(r"read-only|fallen off the bus| UE |ncorrect", re.IGNORECASE)
 """Of what the kernel logs: what does not go away by itself."""
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostHealth:
-    """The health of one host, as the script printed it; `is_whole`: up to its end."""
-
-    lines: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    is_whole: bool = False
-
-    def of(self, key: str, fields: int) -> Iterator[list[str]]:
-        """The fields of each line of a key that has so many; a host may send anything."""
-        for line in self.lines.get(key, ()):
-            words = line.split("\t")
-            if len(words) == fields:
-                yield words
 
 
 def examine_health(hosts: Mapping[str, Host], reports: Mapping[str, HostReport], plan: Plan) -> None:
@@ -79,16 +61,17 @@ def examine_health(hosts: Mapping[str, Host], reports: Mapping[str, HostReport],
 
 def _unasked(healths: Mapping[str, HostHealth], name: str) -> Iterator[tuple[str, Found]]:
     """The hosts of a vendor with accelerators of whose state no tool was asked."""
-    if vendors.load(name).monitor_name:
-        for host in (each for each, health in healths.items() if not _are_devices_asked(health)):
+    vendor = vendors.load(name)
+    if vendor.monitor_name:
+        for host in (each for each, health in healths.items() if not _are_devices_asked(health, vendor.health)):
             why, action = f"no tool of {name} is asked", "ask the vendor's own tool"
             yield host, ("state of the accelerators", why, "an answer", action, "not seen")
 
 
-def _are_devices_asked(health: HostHealth) -> bool:
+def _are_devices_asked(health: HostHealth, check: HealthCheck | None) -> bool:
     """Whether accelerators were asked for their state, or are said not to answer."""
-    silent = any(what.endswith(("GPUs", "NPUs")) for what, _ in health.of("cannot", 2))
-    return silent or not health.is_whole or not health.lines.keys().isdisjoint(("gpu", "device"))
+    is_silent = check is not None and any(what.endswith(check.kind) for what, _ in health.of("cannot", 2))
+    return is_silent or not health.is_whole or (check is not None and check.key in health.lines)
 
 
 def peers_of(addresses: Sequence[str]) -> list[list[str]]:
@@ -101,7 +84,7 @@ def peers_of(addresses: Sequence[str]) -> list[list[str]]:
 
 def _look(host: Host, arguments: Sequence[str]) -> HostHealth:
     """A host's own view of its links, devices and clock, by one run of the script."""
-    argv = ["sh", "-c", SCRIPT, "sh", "", *arguments]
+    argv = ["sh", "-c", health_script(), "sh", "", *arguments]
     return parsed(host.run(argv, deadline=SECONDS, check=False).stdout)
 
 
@@ -119,12 +102,13 @@ def judged(
     healths: Mapping[str, HostHealth], names: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[tuple[str, Found]]:
     """The findings of all hosts, each with its host; names: of hosts, by address."""
+    checks = health_checks()
     for name, health in healths.items():
         for found in (
-            *_kernel_log(health),
+            *_kernel_log(health, [check.judged_log for check in checks if check.judged_log is not None]),
             *_of_host(health),
             *_names_and_clocks(health),
-            *device_state(health.of),
+            *device_state(health, checks),
             *_storage(health),
         ):
             yield name, found
@@ -139,21 +123,15 @@ def judged(
         }
     )
     yield from lost_frames({name: [*health.of("frame", 5)] for name, health in healths.items()}, names)
+    for check in checks:
+        if check.beside is not None:
+            yield from check.beside(healths, FEWEST)
     yield from _beside_the_others(healths)
 
 
-def _kernel_log(health: HostHealth) -> Iterator[Found]:
-    xids: Counter[tuple[str, int]] = Counter()
-    other: list[str] = []
-    for line in health.lines.get("log_line", ()):
-        if match := XID.search(line):
-            xids[match[1], int(match[2])] += 1
-        else:
-            other.append(line.strip()[:MOST_CHARACTERS])
-    for (device, code), times in xids.items():
-        action = "look into the program's log" if code in APPLICATION else "reset or test the device, then restart"
-        found = f"{code} of {device}, {times} times since the boot"
-        yield "XID", found, "none", action, _severity(code not in APPLICATION)
+def _kernel_log(health: HostHealth, explained: Sequence[re.Pattern[str]]) -> Iterator[Found]:
+    lines = health.lines.get("log_line", ())
+    other = [line.strip()[:MOST_CHARACTERS] for line in lines if not any(each.search(line) for each in explained)]
     if other:
         more = f"; {len(other) - SHOWN} more" if len(other) > SHOWN else ""
         action = "look at the disk, memory or device that the kernel names"
@@ -162,9 +140,6 @@ def _kernel_log(health: HostHealth) -> Iterator[Found]:
 
 
 def _of_host(health: HostHealth) -> Iterator[Found]:
-    for (state,) in health.of("fabric", 1):
-        if state == "down":
-            yield "fabric manager", "does not run", "running beside NVSwitches", "start nvidia-fabricmanager", "failure"
     has_rdma = bool(health.lines.get("rdma"))
     for (limit,) in health.of("memlock", 1):
         if has_rdma and limit != "unlimited":
@@ -215,8 +190,7 @@ def _storage(health: HostHealth) -> Iterator[Found]:
 
 
 def _beside_the_others(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
-    """The differences from most hosts: versions, settings, NVLink domains, RDMA ports, widths of PCIe devices."""
-    yield from unlike_domains({name: health.lines.get("nvlink_fabric", ()) for name, health in healths.items()})
+    """The differences from most hosts: versions, settings, RDMA ports, widths of PCIe devices."""
     yield from _unlike(healths)
     yield from _ports(healths)
     yield from _narrow(healths)

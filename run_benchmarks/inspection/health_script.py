@@ -1,17 +1,23 @@
 """The POSIX shell script that prints the health of a host, a line `key<TAB>value` each; `health.py` judges them.
 
-Sources: Linux, Documentation/ABI (sysfs-bus-pci, sysfs-class-infiniband, sysfs-kernel-iommu_groups), proc(5), ping(8);
-NVIDIA, nvidia-smi (1), and "GPUDirect RDMA" (dma_buf needs the open kernel modules).
+Sources: Linux, Documentation/ABI (sysfs-bus-pci, sysfs-class-infiniband, sysfs-kernel-iommu_groups), proc(5), ping(8).
 """
 
 from __future__ import annotations
 
-from run_benchmarks.inspection.device_script import DEVICES
+import shlex
 
+from run_benchmarks.inspection.health_of_devices import health_checks
+
+KERNEL_LOG = (
+    "Hardware Error", "EDAC .* UE ", "EXT4-fs error", "XFS .*[Cc]orruption", "I/O error",
+    "emounting filesystem read-only", "fallen off the bus", "uncorrectable hardware",
+)  # fmt: skip
+MODULES = ("mlx5_core", "ib_core", "efa", "irdma", "bnxt_re")
 # Arguments: what stands before /sys and /proc ("" on a host), folders whose file systems are looked at; "--", names to
 # resolve; "--", addresses of peers.
 # A line `cannot<TAB>what<TAB>why` says that something could not be looked at.
-SCRIPT = r"""
+_SCRIPT = r"""
 root=$1; shift
 say() { printf '%s\t%s\n' "$1" "$2"; }
 asks() { # a tool, so many seconds at most, and all calls together a minute: where one hangs, the next does, too
@@ -36,9 +42,7 @@ if [ -z "$log" ] || [ "${first:-0}" -gt 60 ]; then
 fi
 if [ -n "$log" ]; then
   say log read
-  printf '%s\n' "$log" | grep -E 'NVRM: Xid|Hardware Error|EDAC .* UE |EXT4-fs error|XFS .*[Cc]orruption|I/O error|'\
-'emounting filesystem read-only|fallen off the bus|uncorrectable hardware|'\
-'amdgpu.*(GPU reset begin|ring [^ ]+ timeout)' |
+  printf '%s\n' "$log" | grep -E KERNEL_LOG |
     grep -Ev 'dev (sr|fd|loop)[0-9]' | tail -n 64 | sed 's/^/log_line	/'
 else say cannot "kernel log	no permission (kernel.dmesg_restrict), or no dmesg and no journalctl"; fi
 [ -d "$root/sys/bus/pci/devices" ] || say cannot "PCIe links	no /sys/bus/pci"
@@ -59,7 +63,7 @@ for device in "$root"/sys/bus/pci/devices/*; do
     say pci "${device##*/} $kind $now $most"
   fi
 done
-for module in nvidia amdgpu mlx5_core ib_core efa irdma bnxt_re; do
+for module in MODULES; do
   if version=$(value "$root/sys/module/$module/version"); then say version "$module $version"; fi
 done
 say version "kernel $(value "$root/proc/sys/kernel/osrelease")"
@@ -69,10 +73,6 @@ fi
 for device in "$root"/sys/class/nvme/*; do
   if revision=$(value "$device/firmware_rev"); then say firmware "$(value "$device/model")	$revision"; fi
 done
-if [ -d "$root/sys/module/nvidia" ] && [ -e "$root/dev/nvidia-nvswitchctl" ]; then
-  if ! command -v pgrep >/dev/null 2>&1; then say cannot "fabric manager	no pgrep"
-  elif pgrep -x nv-fabricmanage >/dev/null 2>&1; then say fabric up; else say fabric down; fi
-fi
 for device in "$root"/sys/class/infiniband/*; do
   [ -d "$device" ] || continue
   say version "${device##*/} $(value "$device/fw_ver")"
@@ -84,15 +84,9 @@ for device in "$root"/sys/class/infiniband/*; do
     say rdma "${device##*/}/${port##*/}	${state#*: }	${rate%% *}	${keys#,}"
   done
 done
-if [ -d "$root/sys/module/nvidia" ] && [ -n "$(ls "$root/sys/class/infiniband" 2>/dev/null)" ]; then
-  if [ -d "$root/sys/module/nvidia_peermem" ]; then say rdma_memory nvidia_peermem
-  elif ! grep -q . "$root/proc/kallsyms" 2>/dev/null; then say cannot "RDMA to GPU memory	no /proc/kallsyms"
-  elif ! grep -qw ib_umem_dmabuf_get "$root/proc/kallsyms" 2>/dev/null; then say rdma_memory kernel
-  elif ! grep -q 'Open Kernel Module' "$root/proc/driver/nvidia/version" 2>/dev/null; then say rdma_memory driver
-  else say rdma_memory dma_buf; fi
-fi
 began=$(date +%s)
-DEVICEStranslated=0
+DEVICES
+translated=0
 for kind in "$root"/sys/kernel/iommu_groups/*/type; do
   case $(value "$kind") in DMA*) translated=$((translated + 1)) ;; esac
 done
@@ -186,4 +180,20 @@ for peer in "$@"; do
   fi
 done
 say end ok
-""".replace("DEVICES", DEVICES)
+"""
+
+
+def health_script() -> str:
+    """The script, with the vendors' parts; its arguments are said at its beginning."""
+    checks = health_checks()
+    patterns = (*KERNEL_LOG, *(each for check in checks for each in check.kernel_log))
+    modules = (*(each for check in checks for each in check.modules), *MODULES)
+    parts = {
+        "KERNEL_LOG": shlex.quote("|".join(patterns)),
+        "MODULES": shlex.join(modules),
+        "DEVICES": "\n".join(f"(\n{check.script}\n)" for check in checks),  # each with variables of its own
+    }
+    text = _SCRIPT
+    for name, part in parts.items():
+        text = text.replace(name, part)
+    return text

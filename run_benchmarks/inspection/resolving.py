@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Literal
 
-from run_benchmarks.inspection.findings import Found
+from vendors.health import Found
 
 SHOWN = 4
 Answers = Mapping[str, Mapping[str, frozenset[str]]]

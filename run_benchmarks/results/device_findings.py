@@ -1,7 +1,4 @@
-"""Judges the accelerators of a host by what the monitor read of them: lost, memory errors, XIDs, links, heat.
-
-XIDs: NVIDIA, "XID Errors" (docs.nvidia.com/deploy/xid-errors): of APPLICATION by programs, others by the device.
-"""
+"""Judges the accelerators of a host by what the monitor read of them: lost, memory errors, XIDs, links, heat."""
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -9,8 +6,8 @@ from typing import Any, Literal
 
 from protocol.finding import FindingKind, FindingSeverity, PartFinding
 from run_benchmarks.results.monitor_readings import number
+from vendors import working
 
-APPLICATION = {13, 31, 32, 43, 45, 68, 69, 109}
 ASSUMED_LIMIT_C = 95.0
 """Where a device does not tell at which temperature it slows down: the highest of H100, A100 and B200."""
 BROKEN: tuple[FindingKind, ...] = ("lost", "memory_errors", "device_errors")
@@ -184,6 +181,9 @@ def _of_device(device: Mapping[str, Any]) -> Iterator[_Found]:
     yield from _fabric(device)
     yield from _heat(device)
     yield from _held_clocks(device)
+    if _state(device, "mig"):
+        said = "it is divided: ranks had a part of it"
+        yield "device_errors", "warning", said, "end its division, unless this is meant"
     if _state(device, "alarm"):
         yield "device_errors", "warning", "the vendor's tool calls its health other than OK", "ask it for the alarm"
 
@@ -207,7 +207,7 @@ def _events(device: Mapping[str, Any]) -> Iterator[_Found]:
         code = str(name).removeprefix("xid_")
         times = _rise(device, name)
         if str(name).startswith("xid_") and code.isdigit() and times:
-            by_program = int(code) in APPLICATION
+            by_program = any(name in vendor.health.by_programs for vendor in working() if vendor.health is not None)
             text = f"XID {code}{f', {times:g} times' if times > 1 else ''}"
             action = (
                 "look into the program's log" if by_program else "look the XID up in the driver's list; test the device"

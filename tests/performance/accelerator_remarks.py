@@ -93,7 +93,7 @@ def _datasheet(measured: Mapping[str, float], device: Device) -> Iterator[str]:
 
 def _memory(case: Case, measured: Mapping[str, float], device: Device) -> Iterator[str]:
     peak = measured.get("peak_memory_bytes")
-    expected = estimate(case, device) if peak is not None else None
+    expected = estimate(case, device, allocated=True) if peak is not None else None
     if peak is not None and expected and abs(peak / expected - 1) > MEMORY_OFF:
         yield f"peak memory is {peak / 1e9:.2f} GB, the estimate {expected / 1e9:.2f} GB"
 

@@ -160,13 +160,14 @@ def cases_of(row: Row, device: Device) -> list[Case]:
     return cases
 
 
-def estimate(case: Case, device: Device) -> float | None:
-    """Bytes of a training step by the memory estimate; None for what is no training."""
+def estimate(case: Case, device: Device, *, allocated: bool = False) -> float | None:
+    """Bytes of a training step by the memory estimate, or those `allocated` of it; None for what is no training."""
     model = str(case.settings["model"])
     if model not in EVERY:
         return None
     config = EVERY[model][1].model_validate(case.config.model_dump())
-    return max(bytes_of_ranks(benchmark_of(model), config, int(case.settings["nproc"]), on_cpu=device.is_rehearsal))
+    nproc, on_cpu = int(case.settings["nproc"]), device.is_rehearsal
+    return max(bytes_of_ranks(benchmark_of(model), config, nproc, on_cpu=on_cpu, allocated=allocated))
 
 
 def missing_library(case: Case) -> str:

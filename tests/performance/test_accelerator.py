@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.performance.accelerator import TABLES, as_result, commands_of, filled
 from tests.performance.accelerator_remarks import remarks
 from tests.performance.accelerator_rows import ROWS, Device, Row, cases_of, missing_library
 
+MEASURED = Path(__file__).parents[1] / "data/measured/own_h100.csv"
 GB = 10**9
 H200 = Device(vendor="nvidia", name="NVIDIA H200", memory_bytes=150 * GB, count=1, driver="580.95.05")
 H100 = Device(vendor="nvidia", name="NVIDIA H100 80GB HBM3", memory_bytes=85 * GB, count=1, driver="580.95.05")
@@ -118,6 +120,18 @@ def test_figures_that_disagree_with_datasheet_memory_or_prediction_are_named() -
     estimated = float(memory.split("estimate ")[1].split()[0])
     agreed = {"peak_memory_bytes": estimated * 1e9, "tokens_per_second_per_device_steady": predicted}
     assert remarks([case], agreed, H200) == []
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["TWO_SAMPLES", "LLAMA3_1B", "LONG_32K", "SMALL"])
+def test_what_training_allocated_on_one_h100_agrees_with_its_estimate(name: str) -> None:
+    """TWO_SAMPLES is COMPILED with another batch."""
+    with MEASURED.open(encoding="utf-8") as file:
+        (row,) = (row for row in csv.DictReader(file) if row["case"] == name)
+    cases = {case.name: case for case in cases_of(BY_NAME["predicted"], H200)}
+    case = cases.get(name) or cases["COMPILED"]
+    sized = replace(case, config=case.config.model_copy(update={"train_batch_size": int(row["mbs"])}))
+    assert remarks([sized], {"peak_memory_bytes": float(row["measured_alloc_gib"]) * 2**30}, H100) == []
 
 
 def test_a_call_goes_on_where_the_last_one_ended(

@@ -2,7 +2,7 @@
  *
  * NVML_SCRIPT holds blank-separated words "DEVICE:WHAT@SAMPLE=VALUE": from its SAMPLE-th sample on (the calls of
  * nvmlDeviceGetUtilizationRates count them) a device has that value. WHAT: lost, ecc, heat, xid, nvlink, down, pending,
- * failed, width, generation, idle, replays, throttle, nopower; fabric, fabricstatus, fabrichealth: of its fabric state (0, there is none),
+ * failed, mig, width, generation, idle, replays, throttle, nopower; fabric, fabricstatus, fabrichealth: of its fabric state (0, there is none),
  * status and health mask. NVML_DEVICES is their number (8). Layouts of structures: nvml.h. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,7 +103,7 @@ int nvmlDeviceGetRemappedRows(void *handle, uint *corrected, uint *uncorrected, 
     *failed = (uint)or_else(device, "failed", 0);
     ANSWER(pending, (uint)or_else(device, "pending", 0));
 }
-int nvmlDeviceGetMigMode(void *handle, uint *now, uint *later) { *later = 0; ANSWER(now, 0u); }
+int nvmlDeviceGetMigMode(void *handle, uint *now, uint *later) { *later = 0; ANSWER(now, (uint)or_else(index_of(handle), "mig", 0)); }
 int nvmlDeviceGetCurrPcieLinkWidth(void *handle, uint *out) { ANSWER(out, (uint)or_else(index_of(handle), "width", 16)); }
 int nvmlDeviceGetMaxPcieLinkWidth(void *handle, uint *out) { ANSWER(out, 16u); }
 int nvmlDeviceGetCurrPcieLinkGeneration(void *handle, uint *out) { ANSWER(out, (uint)or_else(index_of(handle), "generation", 5)); }

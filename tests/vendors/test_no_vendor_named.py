@@ -12,11 +12,13 @@ import vendors
 ROOT = Path(vendors.__file__).parent.parent
 # workloads/ and simulation/ describe jobs and machines, measured GPUs among them; they use no device.
 SHARED = ("common", "container", "monitors", "protocol", "run_benchmarks", "training")
-# Names of vendors (but cpu, which is torch's and the host's), of their types of devices, backends and tools, and the
-# variables of their libraries.
+# Names of vendors (but cpu, which is torch's and the host's), of their types of devices, backends, drivers and tools,
+# and the variables of their libraries.
+VENDORS = "|".join(name for name in vendors.available() if name != "cpu")
 WORDS = re.compile(
-    r"\b(nvidia-smi|rocm-smi|npu-smi|nvidia|amd|ascend|cuda|cudnn|nccl(?!-tests)|rocm|rccl|hip|npu|hccl|xpu|xccl|musa|mccl|mlu|cncl"
-    r"|ixsmi|cnmon|hpu|hl-smi|(?-i:(?:NVIDIA|CUDA|NCCL|HIP|ROCR|RCCL|ASCEND|HCCL|XPU|MUSA|MCCL|MLU|CNCL)_[A-Z][A-Z0-9_]*))\b",
+    rf"\b({VENDORS}|cuda|cudnn|nccl(?!-tests)|rocm|rccl|hip|npus?|hccl|hccn_tool|xpu|xccl|musa|mccl|mlu|cncl|ixsmi|cnmon|hpu"
+    r"|nvrm|nv-fabricmanage\w*|dcgmi?|amdgpu|rvs|huawei|davinci\w*|habana\w*|hl-smi|hl_qual|hygon"
+    r"|(?-i:(?:NVIDIA|CUDA|NCCL|HIP|ROCR|RCCL|ASCEND|HCCL|XPU|MUSA|MCCL|MLU|CNCL)_[A-Z][A-Z0-9_]*))\b",
     re.IGNORECASE,
 )
 # Files that speak of one vendor's product by its nature, and why.
@@ -25,10 +27,6 @@ EXEMPT = {
     "monitors/nccl_log.py": "the lines that NCCL and RCCL log",
     "monitors/__main__.py": "sys_info.json's key of those lines",
     "run_benchmarks/commands/accepting.py": "where NCCL's inspector writes",
-    "run_benchmarks/inspection/device_script.py": "what each vendor's driver and tool tell of its devices",
-    "run_benchmarks/inspection/health.py": "the service that a host with NVSwitches needs",
-    "run_benchmarks/inspection/health_of_devices.py": "settings of the kernel and of one driver's tool, and what to do",
-    "run_benchmarks/inspection/health_script.py": "modules of the kernel and lines of its log, of every vendor",
     "run_benchmarks/results/host_findings.py": "sys_info.json's key of those lines",
     "run_benchmarks/results/observations.py": "sys_info.json's key of those lines",
     "run_benchmarks/results/monitor_readings.py": "sys_info.json's key of those lines",
@@ -37,13 +35,15 @@ EXEMPT = {
     "training/benchmarks/bert/paddle/trainer.py": "Paddle's own names of its GPUs",
     "training/benchmarks/network/hosts/nccl_tests.py": "where nccl-tests come from",
     "training/benchmarks/network/hosts/nics.py": "the variables by which NCCL and RCCL are given network devices",
+    "training/benchmarks/tools/pytorch/config.py": "an example of a tool's arguments",
+    "training/benchmarks/tools/pytorch/host.py": "how one tool is told the model of the host's devices",
     "training/benchmarks/tools/table.py": "the tools of vendors, and where they lie",
 }
 
 
 def words_in(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and word of each name of a vendor in the code: identifiers and strings, but no docstrings and comments; of a
-    template all lines but comments.
+    """Line and word of each name of a vendor in the code: identifiers, imported modules and strings, but no docstrings
+    and comments; of a template all lines but comments.
     """
     if path.suffix == ".j2":
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -57,6 +57,10 @@ def words_in(path: Path) -> Iterator[tuple[int, str]]:
             text = node.attr
         elif isinstance(node, ast.Name):
             text = node.id
+        elif isinstance(node, ast.ImportFrom):
+            text = node.module or ""
+        elif isinstance(node, ast.alias):
+            text = node.name
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
             text = node.value
         for found in WORDS.finditer(text):
@@ -91,7 +95,10 @@ def test_every_exemption_is_needed() -> None:
         ("config.cuda_graph", []),
         ('"""Of NVIDIA\'s GPUs."""  # CUDA', []),
         ('files = ("/dev/nvidia[0-9]*",)', ["nvidia"]),
-        ('run(["nvidia-smi"])', ["nvidia-smi"]),
+        ('run(["nvidia-smi"])', ["nvidia"]),
+        ("from vendors.gaudi import adapter", ["gaudi"]),
+        ("import vendors.dcu.adapter", ["dcu"]),
+        ('log = "amdgpu.*ring"', ["amdgpu"]),
         ('tool == "nccl-tests"', []),
     ],
 )

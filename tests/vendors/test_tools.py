@@ -70,6 +70,31 @@ def shows(file: str) -> str:
     return f"cat '{DATA / file}.txt'"
 
 
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("rocm-smi-dtk", AcceleratorSample(index=1, utilization_percent=17, temperature_c=29, power_w=39)),
+        ("rocm-smi-dtk-clocks", AcceleratorSample(index=1, utilization_percent=5, temperature_c=49, power_w=24,
+                                                  sm_clock_mhz=1319, memory_clock_mhz=800)),
+    ],
+)  # fmt: skip
+def test_an_older_driver_of_hygon_is_read_by_its_own_tool_unless_the_newer_one_is_there(
+    file: str, expected: AcceleratorSample, tool: Callable[[str, str], Path]
+) -> None:
+    tool("rocm-smi", shows(file))
+    tool("hy-smi", shows("hy-smi")).unlink()
+    probe = vendors.load("dcu").open_probe()
+    assert (len(probe.sample()), probe.sample()[1]) == (2, expected)
+    probe.close()
+    tool("rocm-smi", "echo 'GPU  Temp  AvgPwr  SCLK'")  # AMD's
+    with pytest.raises(ProbeUnavailable, match="no heading 'DCU '"):
+        vendors.load("dcu").open_probe()
+    tool("hy-smi", shows("hy-smi"))
+    probe = vendors.load("dcu").open_probe()
+    assert probe.sample()[1].temperature_c == 51
+    probe.close()
+
+
 @pytest.mark.parametrize("vendor", FLAGPERF)
 def test_the_numbers_are_those_of_flagperf_s_columns(vendor: str) -> None:
     file, word, columns = FLAGPERF[vendor]

@@ -2,6 +2,7 @@
 
 import csv
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -13,6 +14,9 @@ import pytest
 import vendors
 from protocol.case_config import load_case_config
 from protocol.config_file import config_files
+from run_benchmarks.inspection.health import judged, parsed
+from run_benchmarks.inspection.health_script import health_script
+from tests.run_benchmarks.calling import call
 from training.benchmarks.bert.pytorch import config as bert_config
 from training.benchmarks.network.pytorch.config import Config
 from vendors import BrokenVendor, UnknownVendor
@@ -57,6 +61,19 @@ def test_a_vendor_is_called_seen_exactly_where_one_of_its_devices_was_measured()
     for vendor in vendors.working():
         devices = {sheet.name.split()[0] for sheet in vendor.datasheets}
         assert devices & measured == set(vendor.seen.split(", ")[:-1]), vendor.name
+
+
+def test_a_vendor_that_was_never_seen_on_a_device_says_so_with_the_command_that_tells() -> None:
+    listed = json.loads(call("list", "vendors", "--json").checked().stdout)["vendors"]
+    page = (ROOT.parent / "docs/reference/measurements.md").read_text(encoding="utf-8")
+    ran = re.search(r"No vendor but (.*) has run on a device", page)
+    assert ran is not None
+    for row in listed:
+        vendor = vendors.load(row["vendor"])
+        never = f"never; this tells: python -m monitors --vendor {vendor.name} --log_dir DIR --max_seconds 5"
+        is_open = bool(vendor.monitor_name) and not vendor.seen
+        assert (row["seen"] == never) == is_open == (f"`{vendor.name}`" not in ran[1]), row["seen"]
+    assert "`python -m monitors --log_dir DIR --vendor NAME --max_seconds 5`" in page
 
 
 def test_loading_a_vendor_needs_no_library_of_its_devices() -> None:
@@ -133,7 +150,9 @@ def test_shipped_network_configs_are_valid(path: Path) -> None:
 def test_the_page_on_adding_a_vendor_makes_a_vendor(more_vendors: Path) -> None:
     page = (ROOT.parent / "docs/how-to/adding-a-vendor.md").read_text(encoding="utf-8")
     blocks = [block.partition("```")[0] for block in page.split("```python\n")[1:]]
-    adapter(more_vendors, "abacus", blocks[0])
+    own = blocks[0].replace("    monitor_name=", "    health=HEALTH,\n    monitor_name=")
+    adapter(more_vendors, "abacus", f"from vendors.abacus.health import HEALTH\n{own}")
+    (more_vendors / "abacus/health.py").write_text(blocks[3])
     (more_vendors / "abacus/device.py").write_text(
         blocks[1].replace("torch_abacus", "torch").replace('"abacus"', '"cuda"')
     )
@@ -155,9 +174,12 @@ def test_the_page_on_adding_a_vendor_makes_a_vendor(more_vendors: Path) -> None:
         12,
         5,
     )
+    assert "abacus-smi --errors" in health_script()
+    ((_, found),) = judged({"n1": parsed("abacus\t0\tmemory_errors\t2\nend\tok\n")})
+    assert found[:2] == ("accelerator 0", "2 uncorrected memory errors since the driver was loaded")
     config = more_vendors / "abacus/bert-pytorch/config/config_A1x2x8.py"
     config.parent.mkdir(parents=True)
     config.with_name("config_A1x1x8.py").write_text("# As published.\n")
-    config.write_text(blocks[3])
+    config.write_text(blocks[4])
     resolved = load_case_config(bert_config.Config, config, {})
     assert (resolved.train_batch_size, resolved.gradient_accumulation_steps) == (48, 2)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from vendors.amd.health import HEALTH
 from vendors.base import AcceleratorProbe, ImageParameters, Vendor
 from vendors.datasheet import Rates, matrix_rates, row
 
@@ -84,4 +85,5 @@ VENDOR = Vendor(
     image_variables=("ROCM_VERSION",),
     device_files=("/dev/dri/renderD[0-9]*",),
     monitor_name="amd",
+    health=HEALTH,
 )

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from vendors.ascend.health import HEALTH
 from vendors.base import ImageParameters, Vendor
 from vendors.datasheet import row
 from vendors.tools import Tool
@@ -86,4 +87,5 @@ VENDOR = Vendor(
     image_variables=("CANN_VERSION", "ASCEND_TOOLKIT_HOME"),
     device_files=("/dev/davinci[0-9]*",),
     monitor_name="ascend",
+    health=HEALTH,
 )

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from vendors.base import AcceleratorProbe, ImageParameters, Vendor
 from vendors.nvidia.datasheets import DATASHEETS
+from vendors.nvidia.health import HEALTH
 
 
 def devices(root: Path) -> dict[str, str]:
@@ -59,6 +60,7 @@ VENDOR = Vendor(
     image_variables=("NVIDIA_PYTORCH_VERSION", "CUDA_VERSION", "NCCL_VERSION"),
     device_files=("/dev/nvidia[0-9]*",),
     monitor_name="nvidia",
+    health=HEALTH,
     seen="H100, H200, 2026-11",
     # NVLink joins the memory of the hosts of an IMEX domain (GB200 NVL72): NVIDIA's IMEX guide, "Channels".
     link_devices=("/dev/nvidia-caps-imex-channels/channel0",),

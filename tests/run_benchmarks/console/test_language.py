@@ -32,7 +32,11 @@ REASONS = (
     *(f"run_benchmarks/acceptance/{name}.py" for name in ("suspects", "climb")),
     *(
         f"run_benchmarks/inspection/{name}.py"
-        for name in ("check", "capacity", "machines", "health", "health_of_devices", "nvlink_fabric", "resolving")
+        for name in ("check", "capacity", "machines", "health", "health_of_devices", "resolving")
+    ),
+    *(
+        f"vendors/{name}.py"
+        for name in ("health", "amd/health", "ascend/health", "nvidia/health", "nvidia/nvlink_fabric")
     ),
     "run_benchmarks/commands/diagnose.py",
     "run_benchmarks/state/interruption.py",
@@ -65,13 +69,13 @@ PASSED: dict[str, tuple[str, ...]] = {
     "run_benchmarks/rounds/post_mortem.py": (
         '\n{}\ndf -Pk "$1" 2>/dev/null\necho {}\ndf -Pi "$1" 2>/dev/null\ntrue\n',
     ),
-    "run_benchmarks/inspection/health.py": (
+    "run_benchmarks/inspection/health.py": ("read-only|fallen off the bus| UE |ncorrect", "{} more", "not seen"),
+    "run_benchmarks/inspection/health_of_devices.py": ("not seen",),
+    "vendors/health.py": ("not seen",),
+    "vendors/amd/health.py": ("XGMI links are down", "amdgpu.*(GPU reset begin|ring [^ ]+ timeout)"),
+    "vendors/nvidia/health.py": (
         r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{1,20})\): (\d{1,4})",
-        "read-only|fallen off the bus| UE |ncorrect",
-        "{} more",
-        "not seen",
-    ),
-    "run_benchmarks/inspection/health_of_devices.py": (
+        "NVRM: Xid",
         "persistence mode",
         "power limit",
         "default power limit",
@@ -83,9 +87,8 @@ PASSED: dict[str, tuple[str, ...]] = {
         "state of the GPUs",
         "not seen",
         "NVLinks are inactive",
-        "XGMI links are down",
     ),
-    "run_benchmarks/inspection/nvlink_fabric.py": ("Not Supported", "NVLink fabric"),
+    "vendors/nvidia/nvlink_fabric.py": ("Not Supported", "NVLink fabric"),
     "run_benchmarks/results/device_findings.py": (
         "XGMI links",
         "{} of {} {} are down",

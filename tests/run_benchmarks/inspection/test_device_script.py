@@ -153,7 +153,7 @@ def npu_tools(table: str, *, errors: int = 0, links: str = "UP UP UP") -> dict[s
 def test_sound_ascend_devices_have_no_finding(table: str, tmp_path: Path) -> None:
     health = looked(tree(tmp_path, host_files()), programs=npu_tools(table))
     assert of_devices(said({"n0": health})) == {}
-    assert next(health.of("device", 3))[1:] == ["memory_errors", "0"]
+    assert next(health.of("ascend", 3))[1:] == ["memory_errors", "0"]
     assert [line for line in health.lines["version"] if line.startswith("npu-smi")] in (
         ["npu-smi 22.0.3"],
         ["npu-smi 25.2.0"],
@@ -173,7 +173,7 @@ def test_alarms_errors_and_links_of_ascend_devices_are_told(tmp_path: Path) -> N
 
 
 def test_a_link_that_is_down_beside_others_that_are_up_is_a_failure() -> None:
-    lines = "".join(f"device\t{n}\tlink\t{state}\n" for n, state in enumerate(("UP", "UP", "DOWN")))
+    lines = "".join(f"ascend\t{n}\tlink\t{state}\n" for n, state in enumerate(("UP", "UP", "DOWN")))
     assert of_devices(said({"n0": parsed(f"{lines}end\tok\n")})) == {("accelerator 2", "its link is DOWN"): "failure"}
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from run_benchmarks.commands.check_view import not_seen, show_reports
 from run_benchmarks.inspection.findings import HostReport
-from run_benchmarks.inspection.health import HostHealth, examine_health, judged, parsed, peers_of
-from run_benchmarks.inspection.health_script import SCRIPT
+from run_benchmarks.inspection.health import examine_health, judged, parsed, peers_of
+from run_benchmarks.inspection.health_script import health_script
+from vendors.health import HostHealth
 
 # Lines as the drivers write them: NVIDIA, "XID Errors"; Linux, drivers/edac, fs/ext4, block.
 LOG = """\
@@ -118,7 +119,7 @@ def looked(
         (tools / name).chmod(0o755)
     for name in POSIX if alone else ():
         (tools / name).symlink_to(str(shutil.which(name)))
-    argv = ["sh", "-c", SCRIPT, "sh", str(root), *folders, "--", *names, "--", *peers]
+    argv = ["sh", "-c", health_script(), "sh", str(root), *folders, "--", *names, "--", *peers]
     env = {"PATH": str(tools) if alone else f"{tools}:/usr/bin:/bin:/usr/sbin:/sbin"}
     return parsed(subprocess.run(argv, capture_output=True, text=True, check=True, env=env).stdout)
 
@@ -331,9 +332,9 @@ def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Pat
         ("rdma_memory\tdriver", "warning"),
         ("synced\tno", "warning"),
         ("files\t1024", "warning"),
-        ("device\t0\talarm\tAlarm: 80E01801", "failure"),
-        ("device\t0\talarm\tWarning: 80E01801", "warning"),
-        ("device\t0\talarm\tUNKNOWN", "warning"),
+        ("ascend\t0\talarm\tAlarm: 80E01801", "failure"),
+        ("ascend\t0\talarm\tWarning: 80E01801", "warning"),
+        ("ascend\t0\talarm\tUNKNOWN", "warning"),
     ],
 )
 def test_a_host_is_judged_by_each_line(line: str, severity: str) -> None:
@@ -348,7 +349,7 @@ def test_gpus_without_nvlinks_are_bad_only_where_most_have_some() -> None:
         assert list(said({"n0": parsed("".join(lines) + "end\tok\n")}).values()) == ["failure"] * bad
 
 
-@pytest.mark.parametrize("line", ["cpu\t1e3 2e6", "device\t0\talarm\t" + 999 * "x"])
+@pytest.mark.parametrize("line", ["cpu\t1e3 2e6", "ascend\t0\talarm\t" + 999 * "x"])
 def test_what_a_host_makes_up_ends_no_check(line: str) -> None:
     ((key, severity),) = said({"n0": parsed(f"{line}\nend\tok\n")}).items()
     assert severity in ("warning", "failure") and len(key[2]) < 200
@@ -368,7 +369,7 @@ def test_what_a_host_makes_up_ends_no_check(line: str) -> None:
         "cpu\tx y",
         "cpu\t1 inf",
         "cpu\t-inf 5",
-        "device\t0\tpower\t1 inf",
+        "amd\t0\tpower\t1 inf",
         f"files\t{5000 * '9'}",
         f"space\t/\t1\t{999 * '9'}",
         f"space\t/\t{5000 * '9'}\t0",
@@ -379,11 +380,11 @@ def test_what_a_host_makes_up_ends_no_check(line: str) -> None:
         "own_name\tn0\t10.0.0.1",
         "resolved\tn1\t",
         "resolved\tn1\tx,,y",
-        "device\t0\tx\ty",
-        "device\t0\tpages\tx y",
-        "device\t0\tpower\t",
-        "device\t0\tmemory_errors\t0",
-        "device\t0\tlink\tUP",
+        "amd\t0\tx\ty",
+        "amd\t0\tpages\tx y",
+        "amd\t0\tpower\t",
+        "ascend\t0\tmemory_errors\t0",
+        "ascend\t0\tlink\tUP",
         "space\t/\tx\ty",
         "space\t/",
         "pci\t1 2 3",
@@ -594,7 +595,8 @@ def test_what_several_hosts_could_not_look_at_is_one_line(capsys: pytest.Capture
         ("cpu", "", False),
         ("nvidia", "gpu\t0, Enabled\n", False),
         ("ascend", "cannot\tlinks of the NPUs\tno hccn_tool\n", False),
-        ("amd", "device\t0000:c1:00.0\tclocks\tauto\n", False),
+        ("amd", "amd\t0000:c1:00.0\tclocks\tauto\n", False),
+        ("amd", "ascend\t0\tmemory_errors\t0\n", True),
     ],
 )
 def test_accelerators_that_no_tool_is_asked_about_are_said_and_pass_nothing(
@@ -607,6 +609,6 @@ def test_accelerators_that_no_tool_is_asked_about_are_said_and_pass_nothing(
     plan: Any = SimpleNamespace(vendor=vendor, code_dir_host="/a/b", log_root_host="/a/c")
     reports = {"n1": HostReport(host="n1")}
     examine_health({"n1": host}, reports, plan)
-    said = "state of the accelerators of n1: no tool of gaudi is asked"
+    said = f"state of the accelerators of n1: no tool of {vendor} is asked"
     assert (said in not_seen(reports)) is is_said and not reports["n1"].failed
     assert any("accelerators" in each for each in not_seen(reports)) is is_said

@@ -45,7 +45,7 @@ def told(monitor: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 def test_each_way_to_break_is_found_and_told_apart_from_healthy_devices(watch: Watch) -> None:
     script = (
         "0:down@0=2 1:ecc@3=2 2:heat@2=96 3:lost@4=1 5:xid@3=79 6:nvlink@2=12 7:width@0=8 4:xid@2=13 4:replays@3=9 "
-        "6:pending@0=1"
+        "6:pending@0=1 7:mig@0=1"
     )
     assert told(watch(script)) == [
         ("accelerator 0", "link_speed", "fault", "2 of 18 NVLinks are down"),
@@ -57,6 +57,7 @@ def test_each_way_to_break_is_found_and_told_apart_from_healthy_devices(watch: W
         ("accelerator 6", "memory_errors", "warning", "a row of its memory waits to be remapped"),
         ("accelerator 6", "link_errors", "warning", "12 errors on NVLink during the round"),
         ("accelerator 7", "link_speed", "warning", "its PCIe link is x8; it can be x16"),
+        ("accelerator 7", "device_errors", "warning", "it is divided: ranks had a part of it"),
     ]
 
 

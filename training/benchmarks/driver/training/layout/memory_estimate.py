@@ -8,13 +8,16 @@ activations although they come as these go: FSDP2 makes them on another stream, 
 its own (of an H100 nvidia-smi showed 41 GiB where 33 were allocated at most).
 """
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -28,6 +31,7 @@ from training.benchmarks.driver.training.settings.settings import Recompute, Tra
 from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded, single_precision
 
 RESERVED = 0.10
+Kernels = Literal["any", "cpu", "gpu"]
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -37,20 +41,28 @@ def step_bytes(
     world_size: int,
     per_node: int = 8,
     on_cpu: bool = False,
+    *,
+    allocated: bool = False,
 ) -> float:
     """Peak of a step on one device, in bytes, RESERVED not counted; `per_node` ranks are on each node.
 
     On the CPU (`on_cpu`) torch's attention keeps the weights and what drops them, CUDA's fused kernels keep neither.
+    allocated: the most that tensors hold at a time; less than what the allocator needs, where gradients come as
+    activations go.
     """
     states, output, at_end, freed = _states(benchmark, config, world_size, per_node)
-    one = peak_of_one_layer(benchmark, config, on_cpu)
-    first, second = (activation_bytes(benchmark, config, layers, config.recompute, on_cpu=on_cpu) for layers in (1, 2))
+    is_early = not allocated or config.strategy == "ddp" or config.gradient_accumulation_steps > 1
+    coming = 0.0 if is_early else states.gradients
+    kernels = kernels_for(on_cpu, allocated=allocated)
+    one = peak_of_one_layer(benchmark, config, kernels)
+    first, second = (activation_bytes(benchmark, config, layers, config.recompute, kernels) for layers in (1, 2))
     layer = second - first
-    forward = activation_bytes(benchmark, config, 1, config.recompute, on_cpu=on_cpu, peak="forward") if freed else 0
+    forward = activation_bytes(benchmark, config, 1, config.recompute, kernels, peak="forward") if freed else 0
     ahead = states.passing + forward + (config.num_layers - 1) * layer
     with_loss = states.passing - freed + one + (config.num_layers - 1) * layer
     after_loss = states.passing - freed + output + config.num_layers * layer
-    return states.total - states.passing + max(ahead, with_loss, after_loss, at_end)
+    at_end = max(at_end, states.passing + layer) + coming if coming else at_end
+    return states.total - states.passing - coming + max(ahead, with_loss, after_loss, at_end)
 
 
 def _states(
@@ -86,12 +98,20 @@ def _states(
     return states, width * output, at_end, 0.0
 
 
+def kernels_for(on_cpu: bool, *, allocated: bool = False) -> Kernels:
+    """Whose memory is traced: that of the CPU's kernels, of a GPU's, or no less than either's."""
+    return "cpu" if on_cpu else "gpu" if allocated else "any"
+
+
 def peak_of_one_layer(
-    benchmark: TrainingBenchmark[Any], config: TrainingConfig, on_cpu: bool, ends: tuple[bool, bool] = (True, True)
+    benchmark: TrainingBenchmark[Any],
+    config: TrainingConfig,
+    kernels: Kernels,
+    ends: tuple[bool, bool] = (True, True),
 ) -> int:
-    """The most bytes of a model of one layer, whatever a longer one recomputes; `ends`: see activation_bytes."""
+    """The most bytes of a model of one layer, whatever a longer one recomputes; the others: see activation_bytes."""
     config = config.model_copy(update={"activation_checkpointing": False})
-    return activation_bytes(benchmark, config, 1, on_cpu=on_cpu, peak="backward", ends=ends)
+    return activation_bytes(benchmark, config, 1, kernels=kernels, peak="backward", ends=ends)
 
 
 class HeldStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -128,8 +148,8 @@ def activation_bytes(
     config: TrainingConfig,
     layers: int,
     recompute: Recompute = "none",
+    kernels: Kernels = "any",
     *,
-    on_cpu: bool = False,
     peak: Literal["", "forward", "backward"] = "",
     ends: tuple[bool, bool] = (True, True),
 ) -> int:
@@ -137,13 +157,15 @@ def activation_bytes(
     pass, in which gradients of parameters do not count. `ends`: whether the layers have what comes before, after.
 
     The CPU kernels keep what those of CUDA do, but for the dropout of attention weights, which counts for the CPU
-    alone; plain matrix products keep it everywhere.
+    alone; plain matrix products keep it everywhere. Of any kernels more is counted than a GPU's hold: weights and what
+    passes between layers in float32, where FSDP2 has bfloat16, and what norms of the CPU keep.
     """
-    small = _for_one_batch(config, layers, on_cpu=on_cpu)
+    small = _for_one_batch(config, layers, on_cpu=kernels == "cpu")
     batch = benchmark.synthetic_data(small).train[list(range(config.train_batch_size))]
     with FakeTensorMode(allow_non_fake_inputs=False) as mode:
         model = benchmark.build_model(small).train()
         stage = _as_stage(model, ends, layers)
+        is_cast = kernels == "gpu" and _are_weights_cast(model, config)
         cut_to_one_rank(model, *config.tensor_parallelism())
         cut_experts_to_one_rank(model, config.expert_parallelism())
         if config.context_parallelism() > 1:
@@ -158,6 +180,7 @@ def activation_bytes(
         own |= {tensor.untyped_storage()._cdata for tensor in (received, *fake.values())}
         enabled = config.precision in _HALF
         with (
+            _Norms() if kernels == "gpu" else contextlib.nullcontext(),
             HeldStorages() as held,
             torch.autocast(
                 "cpu", dtype=_HALF.get(config.precision, torch.bfloat16), enabled=enabled, cache_enabled=False
@@ -174,7 +197,27 @@ def activation_bytes(
             with held:
                 torch.autograd.backward(loss, torch.ones_like(loss))
             found = most.bytes
-    return found - (_kept_copies(model, recompute) if enabled else 0)
+    return found - (_kept_copies(model, recompute) if enabled and not is_cast else 0)
+
+
+class _Norms(TorchFunctionMode):
+    """Has RMS norms keep what one kernel of CUDA does: their input, and a number for each row."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.rms_norm:
+            hidden, shape, weight, eps = args
+            return torch.ops.aten._fused_rms_norm(hidden, shape, weight.to(hidden.dtype), eps)[0]
+        return func(*args, **(kwargs or {}))
+
+
+def _are_weights_cast(model: nn.Module, config: TrainingConfig) -> bool:
+    """Whether FSDP2 gathers weights in bfloat16, which they have then; of fake tensors module.to cannot make them."""
+    own: dict[int, nn.Parameter] = {}
+    for module in model.modules() if config.strategy != "ddp" and config.precision == "bf16" else ():
+        for name, old in list(module.named_parameters(recurse=False)):
+            new = nn.Parameter(old.detach().to(torch.bfloat16), requires_grad=old.requires_grad)
+            setattr(module, name, own.setdefault(id(old), new))
+    return bool(own)
 
 
 def _kept_copies(model: BenchmarkModel, recompute: Recompute) -> int:

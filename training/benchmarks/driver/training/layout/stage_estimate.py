@@ -16,7 +16,12 @@ from typing import Any
 import torch
 
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
-from training.benchmarks.driver.training.layout.memory_estimate import activation_bytes, peak_of_one_layer, step_bytes
+from training.benchmarks.driver.training.layout.memory_estimate import (
+    activation_bytes,
+    kernels_for,
+    peak_of_one_layer,
+    step_bytes,
+)
 from training.benchmarks.driver.training.model.model import parameter_count
 from training.benchmarks.driver.training.model.staged import StagedModel, hidden_dtype
 from training.benchmarks.driver.training.settings.pipeline_settings import layers_of_stages
@@ -25,12 +30,21 @@ from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded,
 
 
 def bytes_of_ranks(
-    benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_size: int, per_node: int = 8, on_cpu: bool = False
+    benchmark: TrainingBenchmark[Any],
+    config: TrainingConfig,
+    world_size: int,
+    per_node: int = 8,
+    on_cpu: bool = False,
+    *,
+    allocated: bool = False,
 ) -> list[float]:
-    """A step's peak in bytes on each rank of a pipeline, or on one rank, without memory_estimate.RESERVED."""
+    """A step's peak in bytes on each rank of a pipeline, or on one rank, without memory_estimate.RESERVED.
+
+    allocated: as of step_bytes; micro-batches of a pipeline leave gradients to one another.
+    """
     ranks, _ = config.pipeline_parallelism()
     if ranks == 1:
-        return [step_bytes(benchmark, config, world_size, per_node, on_cpu)]
+        return [step_bytes(benchmark, config, world_size, per_node, on_cpu, allocated=allocated)]
     shards = config.ranks_of_a_copy(world_size=world_size, per_node=min(per_node, world_size))
     return [
         _states(config, parameters_of_rank(benchmark, config, rank), shards)
@@ -80,21 +94,20 @@ def _activations(benchmark: TrainingBenchmark[Any], config: TrainingConfig, rank
     ranks, _ = config.pipeline_parallelism()
     own = range(rank, len(stages), ranks)
     ends = 0 in own, len(stages) - 1 in own
-    one, two = (
-        activation_bytes(benchmark, config, layers, config.recompute, on_cpu=on_cpu, ends=ends) for layers in (1, 2)
-    )
+    kernels = kernels_for(on_cpu)
+    one, two = (activation_bytes(benchmark, config, layers, config.recompute, kernels, ends=ends) for layers in (1, 2))
     copied, gradient, of_ends = _copied_bytes(benchmark, config, rank)
     layer, outside = two - one, max(0, 2 * one - two + of_ends)
     deepest = max(len(stages[stage]) for stage in own)
     kept = micro_batches_of_rank(config, rank)
     below = (deepest - 1) * layer
     earlier = (kept - 1) * (deepest * layer + (outside if ends[0] else 0))
-    last: float = peak_of_one_layer(benchmark, config, on_cpu, ends)
+    last: float = peak_of_one_layer(benchmark, config, kernels, ends)
     links = (2 * len(own) - sum(ends)) * _received_bytes(config)
     if config.recompute == "none":
         last += max(0, kept - len(own)) * deepest * copied + gradient
     elif copied:
-        forward = activation_bytes(benchmark, config, 1, config.recompute, on_cpu=on_cpu, peak="forward", ends=ends)
+        forward = activation_bytes(benchmark, config, 1, config.recompute, kernels, peak="forward", ends=ends)
         last = max(forward + deepest * copied, last + copied + gradient) + of_ends
     return last + below + earlier + links
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from run_benchmarks.inspection.findings import Found
-from run_benchmarks.results.host_findings import FEWEST
+from vendors.health import Found
 
 JOINED = ("Completed", "Success")
 """State and status."""
@@ -41,7 +40,7 @@ def untold_in(lines: Iterable[str]) -> dict[str, None]:
     return {"NVLink fabric": None} if any(silent) else {}
 
 
-def unlike_domains(lines: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, Found]]:
+def unlike_domains(lines: Mapping[str, Iterable[str]], fewest: int) -> Iterator[tuple[str, Found]]:
     """Hosts whose GPUs are in several cliques, in another than most hosts of their domain, or in a domain by themselves
     where most hosts share one. lines: by host, of its GPUs; hosts without any, and those with a GPU that has not
     joined, which has a finding of its own, are not missed in a domain.
@@ -55,7 +54,7 @@ def unlike_domains(lines: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, Fo
     for host, found in several.items():
         said = f"its GPUs are in {len(found)} of them: {', '.join(' '.join(each) for each in found[:4])}"
         yield host, ("NVLink domain", said, "one clique of one domain", ACTION, "warning")
-    yield from _alone(told, domains, cliques)
+    yield from _alone(told, domains, cliques, fewest)
     for cluster, own in cliques.items():
         yield from _unlike_cliques(cluster, {host: clique for host, clique in own.items() if host not in several})
 
@@ -74,14 +73,17 @@ def _unlike_cliques(cluster: str, own: Mapping[str, str]) -> Iterator[tuple[str,
 
 
 def _alone(
-    told: Mapping[str, Sequence[_Gpu]], domains: Mapping[str, Sequence[_Domain]], hosts: Mapping[str, Collection[str]]
+    told: Mapping[str, Sequence[_Gpu]],
+    domains: Mapping[str, Sequence[_Domain]],
+    hosts: Mapping[str, Collection[str]],
+    fewest: int,
 ) -> Iterator[tuple[str, Found]]:
     """Hosts whose GPUs all joined one domain, or none, that no other shares, where most do; hosts: by its UUID."""
     sharing = {host for own in hosts.values() if len(own) > 1 for host in own}
     sound = [host for host, gpus in told.items() if all(gpu[1:3] == JOINED for gpu in gpus)]
     alone = [host for host in sound if host not in sharing and len(domains[host]) < 2]
     shared = len(sharing.intersection(sound))
-    if shared > len(alone) and shared + len(alone) >= FEWEST:
+    if shared > len(alone) and shared + len(alone) >= fewest:
         for host in alone:
             said = f"{domains[host][0][0]}, in which no other host is" if domains[host] else "none that it tells of"
             yield host, ("NVLink domain", said, "one that it shares, as most hosts", ACTION, "warning")
