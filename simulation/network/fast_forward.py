@@ -303,7 +303,7 @@ class FastForward:
 
     @cached_property
     def _columns(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Places, Ints, Ints]:
-        """The columns of the flows that no event changes: source, target, port, size, collective, way, and their parents."""
+        """The columns that no event changes: source, target, port, size, collective, way, and a flow's parents."""
         sketches = [
             (number, self.profiles.sketch(number, schedule))
             for number, collective in enumerate(self.job.collectives)
