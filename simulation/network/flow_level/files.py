@@ -100,6 +100,12 @@ class LinkLoads:
                 for port, size in _sent(way_of_flow(ways, group.source, group.target, number), data, acks):
                     self._add(port, size, parts)
         totals = {where: [sum(column) for column in zip(*parts, strict=True)] for where, parts in known.items()}
+        self._add_alike(alike, totals, payload)
+
+    def _add_alike(
+        self, alike: Counter[tuple[int, int, Way, int]], totals: dict[tuple[int, int], list[float]], payload: int
+    ) -> None:
+        """The bytes of hops on fixed ways; `totals` are the parts of all flows of one by collective and kind."""
         fixed_on = defaultdict[int, Counter[tuple[int, int, float]]](Counter)
         for (number, kind, way, flow_size), count in alike.items():
             for port, size in _sent(way, *on_wire(flow_size, payload)):
