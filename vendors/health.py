@@ -48,7 +48,7 @@ class DeviceLinks:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HealthCheck:
-    """What is looked at on a host before a run, and what is wrong there.
+    """How a vendor's devices are checked on a host before a run, and how the answers are judged.
 
     script: POSIX shell that prints `key<TAB>value` lines, and nothing where the vendor has no device. It is part of
         run_benchmarks/inspection/health_script.py, whose functions `say`, `asks` and `value` it calls, and runs on each

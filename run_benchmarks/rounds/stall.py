@@ -67,7 +67,7 @@ class StallWatch:
     """Context manager that asks the hosts periodically for the progress of their ranks.
 
     A host that cannot be asked counts as progress: its loss is detected elsewhere. `now`: the clock, in seconds.
-    `slept`: the seconds in which this process stood still; when they grow, each limit starts anew.
+    `slept`: the seconds in which this process could not run; when they grow, each limit starts anew.
     """
 
     def __init__(
