@@ -161,14 +161,16 @@ class PortRoutes:
         """
         around = self.switches_of(node)
         levels = self._levels.setdefault(entries, [entries])
-        level = 1
+        level = 0
         while True:
             if level == len(levels):
                 grown = frozenset[int]().union(*map(self.switches_of, levels[-1]))
                 levels.append(grown.difference(*levels))
-            nearer = around & levels[level]
-            if nearer or not levels[level]:
-                return nearer
+            if not levels[level]:
+                return frozenset()
+            nearer = [each for each in around if not levels[level].isdisjoint(self.switches_of(each))]
+            if nearer:  # the level of the neighbours themselves, all leaves of a fabric, is never needed
+                return frozenset(nearer)
             level += 1
 
     def switches_of(self, node: int) -> frozenset[int]:
