@@ -191,9 +191,9 @@ def _ignored(_: argparse.Namespace) -> None:
 
 
 class Program(NamedTuple):
-    """A program of verbs. module: its name, or the path of a script. verbs: where each is, a module or `module:name`
-    that is imported when it is called; its help. Of two places the first has the options, the second runs the verb:
-    what takes long to import is not read for --help.
+    """A program of verbs. module: its name, or the path of a script; a word behind it stands before every verb. verbs:
+    where each is, a module or `module:name` that is imported when it is called; its help. Of two places the first has
+    the options, the second runs the verb: what takes long to import is not read for --help.
 
     common: adds what several verbs have. abbreviates: whether the beginning of an option's name does. renamed: further
     spellings of options. default: the verb where none is named, whose options may stand before any verb.
@@ -292,7 +292,10 @@ class Program(NamedTuple):
             words.setdefault(name, []).extend(options + [each for one in metavars for each in operands.get(one, ())])
         if self.default:
             words[""] += words[self.default]
-        return script("run" if self.is_script else self.module, 2 if self.is_script else 3, words)
+        module, _, within = self.module.partition(" ")
+        if within:
+            words = {"": [within], **{f"{within} {verb}".rstrip(): each for verb, each in words.items()}}
+        return script("run" if self.is_script else module, 2 if self.is_script else 3, words)
 
     def verb(self, name: str) -> Verb:
         """The object that runs a verb, imported now."""
