@@ -126,7 +126,7 @@ def _attach(arguments: argparse.Namespace, folder: Path) -> Answer:
     from run_benchmarks.commands.run_reference import typical_seconds
 
     code = attaching.follow(folder, sys.stdout, lambda cases: typical_seconds(folder, arguments.test_conf, cases))
-    return Answer(lambda: status.states([folder])[0], exit_code=code)
+    return Answer(lambda: status.state_of(folder), exit_code=code)
 
 
 def _add_stop(parser: VerbParser) -> None:
