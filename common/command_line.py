@@ -122,7 +122,7 @@ class VerbParser(argparse.ArgumentParser):
 
 
 def new_path(text: str) -> Path:
-    """What a verb writes, or looks up elsewhere: it need not be there."""
+    """The path of an option's text, which need not be there: a verb writes it, or looks for it elsewhere."""
     return Path(text)
 
 
@@ -292,10 +292,7 @@ class Program(NamedTuple):
             words.setdefault(name, []).extend(options + [each for one in metavars for each in operands.get(one, ())])
         if self.default:
             words[""] += words[self.default]
-        module, _, within = self.module.partition(" ")
-        if within:
-            words = {"": [within], **{f"{within} {verb}".rstrip(): each for verb, each in words.items()}}
-        return script("run" if self.is_script else module, 2 if self.is_script else 3, words)
+        return script("run" if self.is_script else self.module, 2 if self.is_script else 3, words)
 
     def verb(self, name: str) -> Verb:
         """The object that runs a verb, imported now."""
