@@ -30,8 +30,6 @@ COMPLETION = "completion"
 FORCE = "overwrite files that are there"
 WRITES = {"--output", "--output_dir", "--csv", "--chakra"}
 """Options that name the files of a verb, which overwrites those with other content only with --force."""
-_NEW = WRITES | {"--report", "--save-baseline"}
-"""Options of paths that need not be there."""
 _TO_STDOUT = ("output", "csv")
 _OVERWRITES = "overwrites"
 _UNREAD = object()
@@ -42,7 +40,8 @@ _Handler: TypeAlias = "Callable[[int, FrameType | None], object] | int | None"
 class VerbParser(argparse.ArgumentParser):
     """Collects the mistakes of a command line and raises all of them as one.
 
-    words: what follows the verb, for options whose help depends on another one.
+    words: what follows the verb, for options whose help depends on another one. `type=Path` is what a verb reads, and
+    has to be there; what it writes is a `new_path`, `new_file` or `new_folder`.
     """
 
     def __init__(self, program: "Program", verb: str, words: Sequence[str], description: str) -> None:
@@ -110,7 +109,7 @@ class VerbParser(argparse.ArgumentParser):
         except argparse.ArgumentError as error:
             self._mistakes.append(str(error))
             return _UNREAD
-        if action.type is Path and value != STDOUT and not _NEW.intersection(action.option_strings):
+        if action.type is Path and value != STDOUT:
             self._files.append(value)
         return value
 
@@ -122,27 +121,37 @@ class VerbParser(argparse.ArgumentParser):
             self._mistakes.append(str(error))
 
 
+def new_path(text: str) -> Path:
+    """The path of an option's text, which need not be there: a verb writes it, or looks for it elsewhere."""
+    return Path(text)
+
+
 def new_folder(text: str) -> Path:
     """The folder that a verb writes to, of an option's text.
 
     Raises:
-        argparse.ArgumentTypeError: it is stdout or a file.
+        argparse.ArgumentTypeError: it is stdout or a file, or cannot be reached.
     """
-    path = Path(text)
-    if path in STDOUT_NAMES or (path.exists() and not path.is_dir()):
-        raise argparse.ArgumentTypeError(f"{text}: expected a folder's name")
-    return path
+    return _new(text, "folder", lambda path: path.exists() and not path.is_dir())
 
 
 def new_file(text: str) -> Path:
     """The file that a verb replaces, which is no pipe, of an option's text.
 
     Raises:
-        argparse.ArgumentTypeError: it is stdout, a folder, a pipe or a device.
+        argparse.ArgumentTypeError: it is stdout, a folder, a pipe or a device, or cannot be reached.
     """
+    return _new(text, "file", is_special)
+
+
+def _new(text: str, what: str, is_other: Callable[[Path], bool]) -> Path:
     path = Path(text)
-    if path in STDOUT_NAMES or is_special(path):
-        raise argparse.ArgumentTypeError(f"{text}: expected a file's name")
+    try:
+        is_wrong = path in STDOUT_NAMES or is_other(path)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error.strerror}") from error
+    if is_wrong:
+        raise argparse.ArgumentTypeError(f"{text}: expected a {what}'s name")
     return path
 
 
@@ -182,9 +191,9 @@ def _ignored(_: argparse.Namespace) -> None:
 
 
 class Program(NamedTuple):
-    """A program of verbs. module: its name, or the path of a script. verbs: where each is, a module or `module:name`
-    that is imported when it is called; its help. Of two places the first has the options, the second runs the verb:
-    what takes long to import is not read for --help.
+    """A program of verbs. module: its name, or the path of a script; a word behind it stands before every verb. verbs:
+    where each is, a module or `module:name` that is imported when it is called; its help. Of two places the first has
+    the options, the second runs the verb: what takes long to import is not read for --help.
 
     common: adds what several verbs have. abbreviates: whether the beginning of an option's name does. renamed: further
     spellings of options. default: the verb where none is named, whose options may stand before any verb.

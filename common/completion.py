@@ -30,10 +30,14 @@ complete -o default -F _clusterdyno {pythons}"""
 
 
 def script(name: str, first: int, words: Mapping[str, Sequence[str]]) -> str:
-    """The script of a program. name: `run`, or its module. first: which word of a command line follows the program's.
+    """The script of a program. name: `run`, or its module, and a word behind it that stands before every verb. first:
+    which word of a command line follows the script or the module.
 
     words: what may follow each verb, "" being none yet; a word may be anything that the shell expands.
     """
+    name, *within = name.split()
+    for word in within:
+        words = {"": [word], **{f"{word} {verb}".rstrip(): each for verb, each in words.items()}}
     cases = "\n".join(f'        "{verb}") words="{" ".join(each)}" ;;' for verb, each in words.items())
     verbs = "|".join(shlex.quote(verb) for verb in words if verb)
     pythons = shlex.join(dict.fromkeys([".venv/bin/python", sys.executable]))

@@ -1,8 +1,6 @@
 """Holds the verbs of `python -m simulation` and the options that several of them have."""
 
-from pathlib import Path
-
-from common.command_line import Program, VerbParser
+from common.command_line import Program, VerbParser, new_path
 from simulation.common.dialect import DEFAULT_DIALECT, DIALECTS
 
 # A verb: its module, with add_arguments(parser) and run(arguments) -> Summary; its help.
@@ -56,7 +54,7 @@ VERBS = {
 
 def _add_common(parser: VerbParser) -> None:
     if " " not in parser.verb:
-        parser.add_argument("--output", type=Path, metavar="FILE", help="where to write; - is stdout")
+        parser.add_argument("--output", type=new_path, metavar="FILE", help="where to write; - is stdout")
         parser.add_argument("--dialect", choices=DIALECTS, default=DEFAULT_DIALECT, help="default: %(default)s")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from common.command_line import VerbOptions, VerbParser
+from common.command_line import VerbOptions, VerbParser, new_path
 from common.whole_files import STDOUT
 from run_benchmarks.commands.options import add_run, add_test_conf
 from run_benchmarks.console.command_line import ROOT
@@ -25,7 +25,7 @@ def _add_compare(parser: VerbParser) -> None:
 def _add_report(parser: VerbParser) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", help="names of runs, or paths of their result folders")
     parser.add_argument(
-        "--output", type=Path, metavar="F", required=True, help="the page, outside of the runs' folders"
+        "--output", type=new_path, metavar="F", required=True, help="the page, outside of the runs' folders"
     )
     add_test_conf(parser)
 
@@ -41,14 +41,14 @@ def _add_export(parser: VerbParser) -> None:
     meanings = "; ".join(f"{name}: {meaning}" for name, meaning in MEANINGS.items())
     parser.add_argument("--format", metavar="NAME", default="csv", help=meanings)
     parser.add_argument("--table", metavar="T", help="of a table: cases, metrics, steps, hosts, findings")
-    parser.add_argument("--output", type=Path, metavar="F", default=STDOUT, help="default: standard output")
+    parser.add_argument("--output", type=new_path, metavar="F", default=STDOUT, help="default: standard output")
     add_test_conf(parser)
 
 
 def _add_bundle(parser: VerbParser) -> None:
     add_run(parser)
     parser.add_argument("case", metavar="CASE", help="a case of the run")
-    parser.add_argument("--output", type=Path, metavar="F", help="default: RUN-CASE.tar.gz here")
+    parser.add_argument("--output", type=new_path, metavar="F", help="default: RUN-CASE.tar.gz here")
     add_test_conf(parser)
 
 
@@ -57,7 +57,7 @@ def _add_history(parser: VerbParser) -> None:
     add("case", metavar="CASE", nargs="?", help="one case; default: all")
     add("--metric", metavar="M", default="", help="default: the case's key figure")
     add("--host", metavar="H", default="", help="what the case measured of this host")
-    add("--output", type=Path, metavar="F", help="also as a page in this file")
+    add("--output", type=new_path, metavar="F", help="also as a page in this file")
     add("--rebuild", action="store_true", help="read all runs of the result folder again first")
     add_test_conf(parser)
 
@@ -73,7 +73,7 @@ def _add_list(parser: VerbParser) -> None:
 def _add_import(parser: VerbParser) -> None:
     add = parser.add_argument
     add("tree", type=Path, metavar="DIR", help="FlagPerf's repository, or its folder training")
-    add("--output", type=Path, metavar="DIR", default=ROOT, help="folder of the files; default: this repository")
+    add("--output", type=new_path, metavar="DIR", default=ROOT, help="folder of the files; default: this repository")
 
 
 COMPARE, REPORT, SHOW, HISTORY = map(VerbOptions, (_add_compare, _add_report, _add_show, _add_history))

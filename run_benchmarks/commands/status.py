@@ -23,10 +23,11 @@ FOLLOW_SECONDS = 0.3
 
 def states(folders: Iterable[Path]) -> list[dict[str, object]]:
     """The state of each run for --json, in the names of its journal; times in epoch ms."""
-    return [_data(folder) for folder in folders if folder.is_dir()]
+    return [state_of(folder) for folder in folders if folder.is_dir()]
 
 
-def _data(folder: Path) -> dict[str, object]:
+def state_of(folder: Path) -> dict[str, object]:
+    """The state of one run, also of one whose folder is gone."""
     try:
         state = Journal(folder).read()
     except JournalError:

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from common.command_line import FORCE, FunctionVerb, VerbParser
+from common.command_line import FORCE, FunctionVerb, VerbParser, new_path
 from common.errors import MistakeList
 from common.summary import Answer
 from run_benchmarks.commands.options import (
@@ -25,7 +25,7 @@ RUN_ID_SLOT = "run<timestamp>"
 def _add_run(parser: VerbParser) -> None:
     add_selection(parser)
     parser.add_argument(
-        "--save-baseline", type=Path, metavar="F", help="save the measurements as a baseline if all cases pass"
+        "--save-baseline", type=new_path, metavar="F", help="save the measurements as a baseline if all cases pass"
     )
     parser.add_argument("--force", action="store_true", help=f"{FORCE}: that of --save-baseline")
     _add_detach(parser)
@@ -126,7 +126,7 @@ def _attach(arguments: argparse.Namespace, folder: Path) -> Answer:
     from run_benchmarks.commands.run_reference import typical_seconds
 
     code = attaching.follow(folder, sys.stdout, lambda cases: typical_seconds(folder, arguments.test_conf, cases))
-    return Answer(lambda: status.states([folder])[0], exit_code=code)
+    return Answer(lambda: status.state_of(folder), exit_code=code)
 
 
 def _add_stop(parser: VerbParser) -> None:
@@ -224,7 +224,7 @@ def _add_accept(parser: VerbParser) -> None:
     add("--budget", metavar="TIME", default="1h", help="for all rungs together, such as 90s, 30m or 2h")
     add("--nproc", metavar="N", type=int, help="processes, and devices, of a host (default: as many as most have)")
     add("--against", metavar="F", type=Path, help="accept.json of an acceptance, whose devices these have to equal")
-    add("--save-expected", metavar="F", type=Path, help="keep what the accepted devices measured, for --against")
+    add("--save-expected", metavar="F", type=new_path, help="keep what the accepted devices measured, for --against")
     add("--force", action="store_true", help=f"{FORCE}: that of --save-expected")
 
 

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from common.command_line import new_path
 from simulation.analytical.schedules import CLOSED, SCHEDULES
 
 RATE = "450GBps or 3600Gbps; a number alone is GB/s"
@@ -40,7 +41,7 @@ def _add_overlaps(group: "argparse._ArgumentGroup") -> None:
 def _add_output(group: "argparse._ArgumentGroup") -> None:
     add = group.add_argument
     add("-r", "--result", metavar="PREFIX", help="write PREFIX + EndToEnd.csv (and .json)")
-    add("-r_f", "--result_folder", "--result-folder", type=Path, metavar="FOLDER", help="the folder of PREFIX")
+    add("-r_f", "--result_folder", "--result-folder", type=new_path, metavar="FOLDER", help="the folder of PREFIX")
     add("-v", "--visual", nargs="?", const="1", default="0", metavar="1", help="also write PREFIX + chart.html")
     add("-l", "--lang", choices=("en", "ja"), help="accepted for SimAI's sake; messages are English")
     add("--explain", metavar="ROW", help="explain a row, counted from 1, and write nothing")

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from common.command_line import new_path
 from common.units import SIZE_FORM
 from simulation.flows.names import AUTO, BETWEEN, EVERY_ALGORITHM, EVERY_KIND, OPS
 
@@ -45,6 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-nv", "--nvlink", metavar="RATE", help=f"of a GPU's NVLink in one direction: {RATE}")
     add("-nic", "--nic-bandwidth", metavar="RATE", help=f"of a NIC: {RATE}")
     add("--distinct", action="store_true", help="with -w: write equal collectives once")
-    add("--rings", type=Path, metavar="FILE", help="write the group's rings too")
-    add("--trees", type=Path, metavar="FILE", help="write the group's trees too")
-    add("--groups", type=Path, metavar="FILE", help="write all groups too")
+    add("--rings", type=new_path, metavar="FILE", help="write the group's rings too")
+    add("--trees", type=new_path, metavar="FILE", help="write the group's trees too")
+    add("--groups", type=new_path, metavar="FILE", help="write all groups too")

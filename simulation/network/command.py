@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from common.command_line import new_path
 from common.garbage import without_collection
 from common.summary import Summary
 from common.units import SIZE_FORM
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="slow down what a run of the benchmarks found slow; say what it costs")  # fmt: skip
     add("--engine", choices=(SIMAI,), help="also run SimAI's ns-3, which --simulator names, and show both")
     add("--simulator", metavar="CMD", help="with --engine simai: your SimAI_simulator; --conf is its SimAI.conf")
-    add("--trace", type=Path, metavar="FILE.json", help="also write a trace that ui.perfetto.dev shows")
+    add("--trace", type=new_path, metavar="FILE.json", help="also write a trace that ui.perfetto.dev shows")
     add("--seed", type=int, metavar="N", help="shuffle simultaneous starts by this seed")
     add("--seeds", type=int, metavar="K", help="simulate K shuffled orders: the band of the result")
     what = "packet: every packet; flow: fair rates, in a fraction of the time (default: %(default)s)"

@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from common.command_line import new_path
 from common.errors import MistakeList
 from common.summary import Summary, counted
 from common.whole_files import STDOUT, write_all, write_whole
@@ -66,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", type=Path, metavar="RUN_FOLDER", help="the iterations that a run measured, beside it"
     )
-    parser.add_argument("--report", type=Path, metavar="FILE.html", help="a page with the timeline and where time goes")
+    parser.add_argument("--report", type=new_path, metavar="FILE.html", help="a page: the timeline, where time goes")
 
 
 LEVELS = ("analytical", "flow")

@@ -9,6 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from common.command_line import new_path
 from common.errors import MistakeList, SimulationError, input_problem
 from common.progress import watched
 from common.summary import Summary, counted
@@ -61,10 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-n", "--network", type=Path, metavar="FILE", help="a topology file: the best are predicted again on its flows"
     )
     parser.add_argument(
-        "--configs", type=Path, metavar="FOLDER", help="the best for Megatron-LM, torchtitan, our cases"
+        "--configs", type=new_path, metavar="FOLDER", help="the best for Megatron-LM, torchtitan, our cases"
     )
     parser.add_argument(
-        "--report", type=Path, metavar="FILE.html", help="a page: Pareto plot, why each is not the first"
+        "--report", type=new_path, metavar="FILE.html", help="a page: Pareto plot, why each is not the first"
     )
     parser.add_argument("--calibrate", type=Path, metavar="FILE.csv", help="fit the machine's factors to measured rows")
 

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from common.command_line import new_path
 from common.summary import Summary, counted
 from common.whole_files import NAME_BYTES, write_whole
 from simulation.topology import drawing, whatif
@@ -12,7 +13,7 @@ from simulation.topology.reading import read
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the file and where to write."""
     parser.add_argument("file", type=Path, help="a topology in SimAI's format; slow GPUs of its sidecar are red")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the picture (default: FILE.svg)")
+    parser.add_argument("--output", type=new_path, metavar="FILE", help="the picture (default: FILE.svg)")
 
 
 def run(arguments: argparse.Namespace) -> Summary:

@@ -5,6 +5,7 @@ import hashlib
 import sys
 from pathlib import Path
 
+from common.command_line import new_path
 from common.errors import MistakeList
 from common.summary import Summary, counted
 from common.whole_files import refuse_stdout, whole_files
@@ -22,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--slow-gpu", action="append", default=[], metavar="GPU:FACTOR", help="the share of its speed that is left"
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the new file (default: FILE-whatif)")
+    parser.add_argument("--output", type=new_path, metavar="FILE", help="the new file (default: FILE-whatif)")
 
 
 def run(arguments: argparse.Namespace) -> Summary:

@@ -4,6 +4,7 @@ import argparse
 import re
 from pathlib import Path
 
+from common.command_line import new_path
 from common.errors import MistakeList
 from common.summary import Summary, counted
 from common.whole_files import is_special, target, write_whole
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the file and where to write."""
     parser.add_argument("file", type=Path, help="a topology in SimAI's format")
     what = "ends in .yaml or .json; - is stdout, in YAML (default: FILE.infragraph.yaml)"
-    parser.add_argument("--output", type=Path, metavar="FILE", help=what)
+    parser.add_argument("--output", type=new_path, metavar="FILE", help=what)
 
 
 def run(arguments: argparse.Namespace) -> Summary:

@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from common.command_line import new_path
 from common.errors import MistakeList
 from common.summary import JsonValue, Summary, counted
 from common.whole_files import write_whole
@@ -14,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the file and where to write."""
     parser.add_argument("file", type=Path, help="an infrastructure in InfraGraph's format, YAML or JSON")
     parser.add_argument("-gt", "--gpu_type", metavar="X", help=f"one of {', '.join(options.GPU_TYPES)}")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the topology (default: FILE.topo)")
+    parser.add_argument("--output", type=new_path, metavar="FILE", help="the topology (default: FILE.topo)")
 
 
 def run(arguments: argparse.Namespace) -> Summary:

@@ -30,9 +30,8 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from pathlib import Path
 
-from common.command_line import FunctionVerb, Program, VerbParser
+from common.command_line import FunctionVerb, Program, VerbParser, new_path
 from tests.cluster import images, seed
 from tests.cluster.bed import TestBed, take_down
 from tests.cluster.engine import answers
@@ -44,7 +43,7 @@ DEFAULT_FOLDER = images.CACHE / "cluster"
 
 
 def _add_folder(parser: VerbParser) -> None:
-    parser.add_argument("--dir", type=Path, metavar="DIR", default=DEFAULT_FOLDER, help="the bed's folder")
+    parser.add_argument("--dir", type=new_path, metavar="DIR", default=DEFAULT_FOLDER, help="the bed's folder")
 
 
 def _no_options(_: VerbParser) -> None:
@@ -168,7 +167,6 @@ PROGRAM = Program(
         ),
         "needs": (f"{_HERE}:NEEDS", "say what this machine lacks for a test bed; exit code 1 if anything"),
     },
-    streams=("up", "down", "status", "exec", "base-image", "wheelhouse", "engine", "needs"),
     controls_hosts=True,
 )
 

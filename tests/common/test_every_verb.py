@@ -333,3 +333,49 @@ def test_all_mistakes_are_told_at_once(words: str, here: Here) -> None:
 def test_all_options_that_a_verb_lacks_are_told_at_once(name: str, verb: str, here: Here) -> None:
     found = here.call(name, [*words_of(name, verb), "--qq1", "--qq2"])
     assert found.code == 2 and {"--qq1", "--qq2"} <= {*re.findall("--qq[12]", found.err)}
+
+
+READ = {
+    "--job", "--what-if", "--measured", "--against", "--calibrate", "--network", "--from", "--conf", "--bus-bandwidth",
+    "--comm_groups", "--test-conf", "--cluster-conf", "--rules", "--signers",
+}  # fmt: skip
+"""Options of files that a verb reads; every other one need not be there."""
+READ_BY_VERB = {
+    ("simulation", "analytical"): {"workload"},
+    ("simulation", "flows"): {"workload"},
+    ("simulation", "predict"): {"rows"},
+    ("run", "import-flagperf"): {"tree"},
+    ("workloads", "show"): {"file"},
+    ("workloads", "diff"): {"first", "second"},
+    ("workloads", "export"): {"files"},
+    ("workloads", "import"): {"file"},
+    ("workloads", "compute fill"): {"file"},
+    ("workloads", "log"): {"file"},
+    ("workloads", "analyze"): {"first", "second"},
+    ("workloads", "visualize"): {"file"},
+    **{("simulation", f"topology {verb}"): {"file"} for verb in ("show", "edit", "draw", "export", "import")},
+}
+
+
+@pytest.mark.parametrize(("name", "verb"), VERBS)
+def test_beside_another_mistake_only_what_a_verb_reads_is_missing(name: str, verb: str, here: Here) -> None:
+    program = PROGRAMS[name][0]
+    parser = program.parser(verb)
+    alone = [each for group in parser._mutually_exclusive_groups for each in group._group_actions]
+    valued = [each for each in parser._actions if each.nargs != 0 and each.choices is None]
+    together = [each for each in valued if each not in alone]
+    missing = set()
+    for actions in (together, *([each] for each in valued if each in alone)):
+        places = {f"none/{number}": each for number, each in enumerate(actions)}
+        words = [[*each.option_strings[-1:], place] for place, each in places.items()]
+        ended = here.call(name, [*verb.split(), *itertools.chain(*words), "--qq"])
+        assert ended.code == 2
+        missing |= {places[place].dest for place in re.findall(r"error: (none/\d+): No such file", ended.err)}
+    read = {each.dest for each in valued if READ.intersection(each.option_strings)}
+    assert missing == read | READ_BY_VERB.get((name, verb), set())
+
+
+@pytest.mark.parametrize("words", ["suite --output_dir {}", "compute merge {} times.csv", "export job.csv --chakra {}"])
+def test_a_name_that_no_file_can_have_is_a_mistake_of_its_option(words: str, here: Here) -> None:
+    told = here.call("workloads", [*words.format("x" * 300).split(), "--world_size", "8", "--qq"])
+    assert told.code == 2 and "File name too long" in told.err and "--qq" in told.err

@@ -1,4 +1,4 @@
-"""Percentiles are those of numpy's inverse of the distribution, quantiles and tails of Student's t those of scipy."""
+"""Percentiles are those of numpy by both methods, quantiles and tails of Student's t those of scipy."""
 
 import math
 import random
@@ -11,11 +11,12 @@ from common.statistics import percentile, student_quantile, student_tail
 
 
 @pytest.mark.parametrize("percent", [0, 5, 50, 95, 99, 100])
-def test_a_percentile_is_the_value_of_the_nearest_rank(percent: int) -> None:
+def test_a_percentile_is_that_of_numpy_by_nearest_rank_and_interpolated(percent: int) -> None:
     draw = random.Random(percent)
     for count in (*range(1, 42), 100, 199, 200):
         ordered = sorted(draw.random() for _ in range(count))
         assert percentile(ordered, percent) == np.percentile(ordered, percent, method="inverted_cdf")
+        assert percentile(ordered, percent, "linear") == pytest.approx(np.percentile(ordered, percent), rel=1e-12)
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 10, 30, 1000, 50_000])

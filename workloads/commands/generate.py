@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.command_line import FunctionVerb, VerbParser
+from common.command_line import FunctionVerb, VerbParser, new_path
 from common.errors import MistakeList
 from common.summary import JsonValue, Summary
 from common.whole_files import refuse_stdout, target, whole_set, write_whole
@@ -31,7 +31,7 @@ class Writing:
         """Add the options of the target: where and in which form it is written, and those that describe the job."""
         parser.add_argument(
             "--output",
-            type=Path,
+            type=new_path,
             metavar="FILE",
             help="where to write, a file or a folder; - is stdout (default: a name that says what)",
         )
@@ -107,7 +107,7 @@ def _of_every_stage(args: WorkloadArgs, output: Path | None, form: str | None, *
 
 def _add_job(parser: VerbParser) -> None:
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="FILE", help="FILE.yaml or FILE.json; - is stdout, in YAML"
+        "--output", type=new_path, required=True, metavar="FILE", help="FILE.yaml or FILE.json; - is stdout, in YAML"
     )
     parser.add_argument(
         "--dialect", choices=dialects.names(), default=dialects.DEFAULT_DIALECT,

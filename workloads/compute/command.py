@@ -9,7 +9,7 @@ from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.command_line import FunctionVerb, VerbParser, new_file
+from common.command_line import FunctionVerb, VerbParser, new_file, new_path
 from common.errors import MistakeList, stated
 from common.summary import JsonValue, Summary
 from workloads.compute.operators import DTYPE_BYTES, OPERATORS, parse_shape
@@ -23,7 +23,7 @@ KIND = ("device", "op", "dtype", "source")
 
 def _files(parser: VerbParser) -> None:
     parser.add_argument(
-        "--database", type=Path, nargs="+", default=[], metavar="FILE",
+        "--database", type=new_path, nargs="+", default=[], metavar="FILE",
         help="databases, CSV tables or parquet tables of aiconfigurator-core to read beside the shipped tables",
     )  # fmt: skip
     parser.add_argument("--no_shipped", action="store_true", help="leave the shipped tables out")
@@ -73,7 +73,7 @@ def _look_up(arguments: argparse.Namespace) -> Summary:
 
 def _add_fill(parser: VerbParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a workload CSV with computation rows")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the CSV with times")
+    parser.add_argument("--output", type=new_path, required=True, metavar="FILE", help="the CSV with times")
     parser.add_argument("--device", required=True, help="its name as the driver or the datasheet spells it")
     parser.add_argument("--dtype", default="bf16", choices=DTYPE_BYTES, help="default: %(default)s")
     _files(parser)
@@ -137,7 +137,7 @@ def _add_merge(parser: VerbParser) -> None:
     parser.add_argument(
         "database", type=new_file, metavar="DATABASE", help="the one to add to, made if it is not there"
     )
-    parser.add_argument("inputs", type=Path, nargs="+", metavar="FILE", help="databases or CSV tables")
+    parser.add_argument("inputs", type=new_path, nargs="+", metavar="FILE", help="databases or CSV tables")
 
 
 def _merge(arguments: argparse.Namespace) -> Summary:

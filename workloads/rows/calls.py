@@ -11,7 +11,9 @@ from workloads.rows.ops import NEVER, CommGroup, CommType
 from workloads.rows.ranks import Ranks, shifted_module
 
 GROUPS = {each.name.removesuffix("_group"): each for each in CommGroup} | {"world": CommGroup.all}
-"""Groups by their names in Megatron's parallel_state; mp is tp x pp, dp_shard and dp_replicate are FSDP2's mesh."""
+"""Groups by their names in Megatron's parallel_state; mp is tp x pp, dp_shard and dp_replicate are FSDP2's mesh. AICB's
+groups are among them: ep_dp, ep_tp and all, of executed calls alone.
+"""
 PHASES = ("init", "forward", "backward", "gradients", "step")
 """`gradients` is what follows the last backward pass and precedes the optimizer (finalize_model_grads)."""
 POINT_TO_POINT = frozenset({CommType.isend, CommType.irecv})
@@ -53,7 +55,7 @@ class Call:
     kernel: of a computation its operator, the axes of its shape, FLOPs and bytes that it reads and writes, such as
     `gemm m=8 k=4 n=2 flops=128 bytes=112`; its group is "", its ranks are NOBODY.
     overlap: calls that the program issued between this one and its wait for it, 0 for a blocking call, `NEVER` if
-    nothing waits; None where a rule leaves it open.
+    nothing waits. None of a ruled or executed call.
     """
 
     comm_type: CommType

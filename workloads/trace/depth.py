@@ -186,4 +186,8 @@ def _op(letter: Letter, spans: list[tuple[int, int]], *, downwards: bool) -> Cal
         start, layers = spans[chunk]
         module = f"{module}{start + (layers - 1 - letter.layer if downwards else letter.layer)}{after}"
     distance = NEVER if letter.distance is None else letter.distance
+    if letter.distance is not None and letter.distance < 0:
+        raise DepthError(
+            f"{call.comm_type.name} {call.group} ({call.phase}) is inferred to be waited for before it is issued"
+        )
     return replace(call, bytes=letter.bytes, overlap=distance, module=module)

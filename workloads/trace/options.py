@@ -1,9 +1,8 @@
 """The options of the verb `trace`: those of `generate`, and what only a trace has."""
 
 import argparse
-from pathlib import Path
 
-from common.command_line import VerbParser
+from common.command_line import VerbParser, new_path
 from workloads import options
 from workloads.trace import checks
 from workloads.trace.job import NAMES
@@ -35,7 +34,9 @@ def add_arguments(parser: VerbParser) -> None:
     frame = next(action for action in parser._actions if action.dest == "frame")
     frame.choices = checks.FRAMES
     frame.help = f"what is traced: {', '.join(checks.FRAMES)} (default: Megatron)"
-    own.add_argument("--output", type=Path, required=True, metavar="FILE", help="where to write; a file for each stage")
+    own.add_argument(
+        "--output", type=new_path, required=True, metavar="FILE", help="where to write; a file for each stage"
+    )
     who = own.add_mutually_exclusive_group()
     who.add_argument("--rank", type=int, metavar="R", default=argparse.SUPPRESS, help="the rank (default: 0)")
     who.add_argument("--pp_stage", type=int, metavar="S", default=argparse.SUPPRESS, help="this stage's first rank")

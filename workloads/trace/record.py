@@ -75,6 +75,8 @@ def _cells(op: Call) -> list[Any]:
 def _op(cells: list[Any], groups: dict[str, Ranks]) -> Call:
     cells = cells + [None] * (12 - len(cells))
     kind, group, dtype, size, phase, wait, module, micro_batch, peer, into, out, kernel = cells
+    if wait is not None and wait < 1:
+        raise ValueError(f"wait is {wait}, not after the call")
     return Call(
         comm_type=CommType[kind],
         group=group,

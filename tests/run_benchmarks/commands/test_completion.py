@@ -10,6 +10,7 @@ import pytest
 
 from run_benchmarks.commands import cli
 from simulation import cli as simulation
+from training.benchmarks.network import baseline
 from workloads import cli as workloads
 
 # What bash offers for a command line whose last word is being typed.
@@ -24,7 +25,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 @pytest.fixture(scope="module")
 def script() -> str:
     """The scripts of all programs, as a shell loads them one after the other."""
-    return "\n".join(program.PROGRAM.completion() for program in (cli, workloads, simulation))
+    return "\n".join(program.PROGRAM.completion() for program in (cli, workloads, simulation, baseline))
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
@@ -45,6 +46,9 @@ def script() -> str:
         (["-m", "workloads", "compute", "fill", "--dev"], ["--device"]),
         (["-m", "simulation", "topology", "--gpu_p"], ["--gpu_per_server"]),
         (["-m", "simulation", "topology", "sh"], ["show"]),
+        (["-m", "training.benchmarks.network", ""], ["baseline"]),
+        (["-m", "training.benchmarks.network", "baseline", "s"], ["save"]),
+        (["-m", "training.benchmarks.network", "baseline", "compare", "--p"], ["--percent"]),
         (["-m", "json.tool", "s"], [""]),
     ],
 )

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from run_benchmarks.commands import attaching, cli
 from run_benchmarks.commands.attaching import rows
 from run_benchmarks.console.command_line import RUN_PY
 from run_benchmarks.history.database import Database
@@ -139,6 +141,22 @@ def test_the_time_left_of_all_is_that_until_the_last_host_is_free(tmp_path: Path
         clock = min(running.values())
         running = {name: end for name, end in running.items() if end > clock}
     assert rows(journal.read(), typical, 0.0)[-1][3] == f"{clock // 60:.0f}:{clock % 60:02.0f}" == "2:08"
+
+
+def test_the_answer_to_attach_is_of_that_run_even_if_its_folder_was_removed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run20261102000000"
+    begun(folder)
+
+    def follow(*_: object) -> int:
+        shutil.rmtree(folder)
+        return 1
+
+    monkeypatch.setattr(attaching, "follow", follow)
+    assert cli.PROGRAM.main(["attach", str(folder), "--json"]) == 1
+    ended = json.loads(capsys.readouterr().out)
+    assert (ended["run_id"], ended["state"]) == (folder.name, "no journal")
 
 
 def test_attach_shows_all_cases_below_the_log_on_a_terminal_and_the_log_alone_in_a_pipe(tmp_path: Path) -> None:

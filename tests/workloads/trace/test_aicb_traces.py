@@ -1,5 +1,7 @@
 """Tests the recorded traces, the oracle of the rule-based dialect: complete, valid and the matrix that they claim."""
 
+import json
+import lzma
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -57,3 +59,14 @@ def test_a_broken_recording_names_its_line(tmp_path: Path) -> None:
         list(load(path))
     save([], path)
     assert list(load(path)) == []
+
+
+@pytest.mark.parametrize("wait", [0, -1])
+def test_a_wait_that_is_not_after_its_call_is_refused(wait: int, tmp_path: Path) -> None:
+    record = json.loads(recorded("megatron")[0].to_line())
+    cells = next(each for each in record["iterations"][1] if len(each) > 5)
+    cells[5] = wait
+    path = tmp_path / "broken.jsonl.xz"
+    path.write_bytes(lzma.compress(json.dumps(record).encode()))
+    with pytest.raises(WorkloadFileError, match=f"wait is {wait}, not after the call"):
+        list(load(path))

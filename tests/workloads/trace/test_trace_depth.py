@@ -15,7 +15,7 @@ from workloads.dialects.framework.rows import rank_of
 from workloads.formats.workload import Workload
 from workloads.trace import command
 from workloads.trace.deep import ENDS, deep_traces, elements
-from workloads.trace.depth import DepthError, at_depth
+from workloads.trace.depth import DepthError, Inferred, at_depth
 from workloads.trace.job import TraceJob
 from workloads.trace.record import Trace, load
 from workloads.trace.runs import Letter, NoPatternError, pattern
@@ -150,6 +150,21 @@ def test_a_pattern_is_one_run_of_equal_layers() -> None:
     for short, long in (("ab", "abcb"), ("ab", "abb"), ("abc", "ab"), ("ab", "cbbb")):
         with pytest.raises(NoPatternError):
             pattern(letters(short), letters(long), (2, 4))
+
+
+def test_a_wait_that_is_inferred_to_be_before_its_call_is_refused() -> None:
+    """A distance that a layer more makes smaller by 1 is -1 one layer beyond that where it is 0."""
+    job, (few, many) = INFERRED["fsdp2"], SHALLOW
+    (short, long), ends = run([at_depth(job, few), at_depth(job, many)]), (many - few, 0)
+    shrinking = [
+        replace(trace, iterations=(trace.iterations[0], (replace(first, overlap=wait), *others), *trace.iterations[2:]))
+        for trace, wait in zip((short, long), ends, strict=True)
+        for first, *others in [trace.iterations[1]]
+    ]
+    inferred = Inferred(*shrinking)
+    assert inferred.at(at_depth(job, many)).iterations[1][0].overlap == 0
+    with pytest.raises(DepthError, match=r"is inferred to be waited for before it is issued"):
+        inferred.at(at_depth(job, many + 1))
 
 
 def test_the_elements_of_a_decoder_are_those_of_its_tensors() -> None:

@@ -12,7 +12,7 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["baseline"]:
         from training.benchmarks.network.baseline import PROGRAM
 
-        sys.exit(PROGRAM.main())
+        sys.exit(PROGRAM.main(sys.argv[2:]))
     from training.benchmarks.network.pytorch.suite import main
 
     main()

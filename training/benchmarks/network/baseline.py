@@ -9,12 +9,13 @@ Reads the PerfLog of every rank 0 below the folder; the file is that of `run.py 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from common.command_line import FunctionVerb, Program, VerbParser
+from common.command_line import FunctionVerb, Program, VerbParser, new_path
 from common.errors import InputProblems, MistakeList, stated
-from common.summary import Summary
+from common.summary import JsonValue, Summary
 from protocol.baseline_file import BaselineError, CaseBaseline, load, save
 from protocol.default_outcome import compare
 from protocol.outcome import Change, MeasuredCase, MeasuredRound
@@ -76,15 +77,30 @@ def _read(log: Path) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
     return submitted, [value for event, value in values if event is Event.STEP_END]
 
 
-def _add_files(parser: VerbParser) -> None:
+def _add_run(parser: VerbParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN_DIR", help="a run's folder, or a case's or round's in it")
-    parser.add_argument("file", type=Path, metavar="FILE", help="the baseline")
+
+
+def _add_save(parser: VerbParser) -> None:
+    _add_run(parser)
+    parser.add_argument("file", type=new_path, metavar="FILE", help="the baseline")
+
+
+def _percent(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = inf
+    if not 0 <= value < inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage of 0 or more")
+    return value
 
 
 def _add_compare(parser: VerbParser) -> None:
-    _add_files(parser)
+    _add_run(parser)
+    parser.add_argument("file", type=Path, metavar="FILE", help="the baseline")
     parser.add_argument(
-        "--percent", type=float, default=10.0, help="how much slower is a regression (default: %(default)s)"
+        "--percent", type=_percent, default=10.0, help="how much slower is a regression (default: %(default)s)"
     )
 
 
@@ -137,16 +153,16 @@ def _compare(arguments: argparse.Namespace) -> Summary:
     lines.append(
         f"{len(changes)} compared, {slower} slower by more than {arguments.percent:g} %, {new} without a baseline"
     )
-    data = {"compared": len(changes), "slower": slower, "new": new, "lines": lines}
+    data: dict[str, JsonValue] = {"compared": len(changes), "slower": slower, "new": new, "lines": lines}
     return Summary("\n".join(lines), data, failed=slower > 0)
 
 
-SAVE, COMPARE = FunctionVerb(_add_files, _save), FunctionVerb(_add_compare, _compare)
+SAVE, COMPARE = FunctionVerb(_add_save, _save), FunctionVerb(_add_compare, _compare)
 PROGRAM = Program(
-    module="training.benchmarks.network",
+    module="training.benchmarks.network baseline",
     purpose="Keep what a good run of the network benchmark measured, and compare a later one with it.",
     verbs={
-        "baseline save": (f"{__name__}:SAVE", "write the baseline"),
-        "baseline compare": (f"{__name__}:COMPARE", "name what became slower; exit code 1 if any"),
+        "save": (f"{__name__}:SAVE", "write the baseline"),
+        "compare": (f"{__name__}:COMPARE", "name what became slower; exit code 1 if any"),
     },
 )

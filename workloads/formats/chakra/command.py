@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 
-from common.command_line import FunctionVerb, VerbParser, new_folder
+from common.command_line import FunctionVerb, VerbParser, new_folder, new_path
 from common.errors import MistakeList
 from common.reading import read_bounded
 from common.summary import Summary
@@ -44,7 +44,7 @@ def _add_export(parser: VerbParser) -> None:
 
 def _add_import(parser: VerbParser) -> None:
     parser.add_argument("file", type=Path, metavar="TRACE", help="an execution trace, .et or .et.gz")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the workload CSV")
+    parser.add_argument("--output", type=new_path, required=True, metavar="FILE", help="the workload CSV")
     parser.add_argument(
         "--comm_groups",
         type=Path,

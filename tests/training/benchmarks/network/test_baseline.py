@@ -1,6 +1,8 @@
 """A baseline that is learned from a run and held against later ones, through the command."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -45,9 +47,9 @@ def good(tmp_path: Path) -> Path:
 
 def test_the_same_cluster_compares_well(tmp_path: Path, good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "baseline.json"
-    assert baseline.PROGRAM.main(["baseline", "save", str(good), str(file)]) == 0
+    assert baseline.PROGRAM.main(["save", str(good), str(file)]) == 0
     assert "6 measurements" in capsys.readouterr().out
-    assert baseline.PROGRAM.main(["baseline", "compare", str(run_folder(tmp_path / "later", 2, {})), str(file)]) == 0
+    assert baseline.PROGRAM.main(["compare", str(run_folder(tmp_path / "later", 2, {})), str(file)]) == 0
     out = capsys.readouterr().out
     assert "6 compared, 0 slower by more than 10 %" in out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["baseline.json", "good", "later"]
@@ -57,15 +59,15 @@ def test_a_host_that_became_slow_is_a_regression(
     tmp_path: Path, good: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "baseline.json"
-    baseline.PROGRAM.main(["baseline", "save", str(good), str(file)])
+    baseline.PROGRAM.main(["save", str(good), str(file)])
     capsys.readouterr()
     later = run_folder(tmp_path / "later", 2, {"node4": 0.7})
-    assert baseline.PROGRAM.main(["baseline", "compare", str(later), str(file)]) == 1
+    assert baseline.PROGRAM.main(["compare", str(later), str(file)]) == 1
     lines = capsys.readouterr().out.splitlines()
     slower = [each for each in lines if each.startswith("SLOWER")]
     assert len(slower) == 3 and all("node4" in each for each in slower)
     assert lines[:3] == slower, "the worst stand first"
-    assert baseline.PROGRAM.main(["baseline", "compare", str(later), str(file), "--percent", "60"]) == 0
+    assert baseline.PROGRAM.main(["compare", str(later), str(file), "--percent", "60"]) == 0
 
 
 def test_overlapping_ranges_prove_nothing() -> None:
@@ -144,17 +146,17 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path, good: Path, capsys: pyt
         (["save", str(good), str(tmp_path / "no" / "file")], "cannot be written"),
         (["compare", str(good), str(file)], "is no baseline"),
     ]:
-        assert baseline.PROGRAM.main(["baseline", *argv]) == 2
+        assert baseline.PROGRAM.main([*argv]) == 2
         assert expected in capsys.readouterr().err
     assert not file.exists()
     file.write_text('{"schema_version": 9}')
-    assert baseline.PROGRAM.main(["baseline", "compare", str(good), str(file)]) == 2
+    assert baseline.PROGRAM.main(["compare", str(good), str(file)]) == 2
     assert "schema_version 9, expected 3" in capsys.readouterr().err
     file.write_text('{"schema_version": 2, "run": "run1", "entries": {}}')
-    assert baseline.PROGRAM.main(["baseline", "compare", str(good), str(file)]) == 2
+    assert baseline.PROGRAM.main(["compare", str(good), str(file)]) == 2
     assert "neither units nor devices nor settings; make a new one" in capsys.readouterr().err
     file.write_text('{"schema_version": 3, "saved_ms": 1, "cases": []}')
-    assert baseline.PROGRAM.main(["baseline", "compare", str(good), str(file)]) == 2
+    assert baseline.PROGRAM.main(["compare", str(good), str(file)]) == 2
     assert "nothing that the baseline holds" in capsys.readouterr().err
 
 
@@ -163,19 +165,36 @@ def test_both_mistakes_are_told_at_once_and_json_has_the_comparison(
 ) -> None:
     file, empty = tmp_path / "baseline.json", tmp_path / "empty"
     empty.mkdir()
-    assert baseline.PROGRAM.main(["baseline", "compare", str(empty), str(file)]) == 2
+    assert baseline.PROGRAM.main(["compare", str(empty), str(file)]) == 2
     assert [line.partition(": ")[0] for line in capsys.readouterr().err.splitlines()] == ["error", "error"]
-    assert baseline.PROGRAM.main(["baseline", "save", str(good), str(file)]) == 0
+    assert baseline.PROGRAM.main(["save", str(good), str(file)]) == 0
     capsys.readouterr()
-    assert baseline.PROGRAM.main(["baseline", "compare", str(good), str(file), "--json"]) == 0
+    assert baseline.PROGRAM.main(["compare", str(good), str(file), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["compared"], said["slower"], said["new"]) == (6, 0, 0)
 
 
+def test_the_verbs_are_behind_the_word_baseline() -> None:
+    called = [sys.executable, "-m", "training.benchmarks.network", "baseline"]
+    for words, said in (([], ".network baseline VERB"), (["compare"], ".network baseline compare [-h]")):
+        done = subprocess.run([*called, *words, "--help"], capture_output=True, text=True)
+        assert done.returncode == 0 and said in " ".join(done.stdout.split()), done
+
+
+@pytest.mark.parametrize("percent", ["nan", "inf", "-1", "x"])
+def test_a_limit_that_is_none_is_refused_and_a_baseline_to_write_need_not_be_there(
+    percent: str, tmp_path: Path, good: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "baseline.json"
+    assert baseline.PROGRAM.main(["save", str(good), str(file), "--qq"]) == 2
+    assert "No such file" not in capsys.readouterr().err
+    assert baseline.PROGRAM.main(["save", str(good), str(file)]) == 0
+    assert baseline.PROGRAM.main(["compare", str(good), str(file), f"--percent={percent}"]) == 2
+    assert f"--percent: '{percent}' is not a percentage" in capsys.readouterr().err
+
+
 def test_another_device_is_not_compared(tmp_path: Path, good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "baseline.json"
-    baseline.PROGRAM.main(
-        ["baseline", "save", str(run_folder(tmp_path / "theirs", 1, {}, device="NVIDIA H200")), str(file)]
-    )
-    assert baseline.PROGRAM.main(["baseline", "compare", str(good), str(file)]) == 2
+    baseline.PROGRAM.main(["save", str(run_folder(tmp_path / "theirs", 1, {}, device="NVIDIA H200")), str(file)])
+    assert baseline.PROGRAM.main(["compare", str(good), str(file)]) == 2
     assert "PAIRS: not compared: device cpu, in the baseline NVIDIA H200" in capsys.readouterr().err

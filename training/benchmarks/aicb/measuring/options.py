@@ -1,8 +1,6 @@
 """The options of the verb `aiob`: those of `generate`, and how it is measured."""
 
-from pathlib import Path
-
-from common.command_line import VerbParser
+from common.command_line import VerbParser, new_file, new_path
 from training.benchmarks.aicb.measuring.job import PRECISIONS
 from workloads import dialects, options
 
@@ -19,12 +17,12 @@ def add_arguments(parser: VerbParser) -> None:
     )  # fmt: skip
     own.add_argument(
         "--output",
-        type=Path,
+        type=new_path,
         required=True,
         metavar="FILE",
         help="AICB's description file; FILE.json is written beside it",
     )
-    own.add_argument("--database", type=Path, metavar="FILE", help="add the times to this database (see compute)")
+    own.add_argument("--database", type=new_file, metavar="FILE", help="add the times to this database (see compute)")
     own.add_argument(
         "--device", default="auto", help="auto, cpu, or torch's name of an accelerator (default: %(default)s)"
     )

@@ -30,8 +30,8 @@ class Caller:
         self._stage, self._rank, self._world_size, self._scale = stage, rank, world_size, scale
 
     def call(self, item: LogItem) -> Call:
-        """The call of a communication row, wherever it stands: equal calls are one object in a stream. Its out_splits
-        are open, which the other ranks' in_splits determine.
+        """The call of a communication row, without phase and module, so that equal calls are one object. out_splits is
+        None: the other ranks' in_splits determine it.
         """
         try:
             if item.ranks is not None and self._stage.own not in item.ranks:
@@ -39,7 +39,8 @@ class Caller:
             if item.ranks is not None and max(item.ranks.expand()) >= self._world_size:
                 raise ValueError(f"its group {item.ranks} has ranks beyond the {self._world_size} of this run")
             own = located(moved(item, self._stage.own, self._rank), self._stage.groups, self._rank)
-            assert own.ranks is not None
+            if own.ranks is None:
+                raise ValueError("nothing says its ranks")
             size, dtype, splits = self._sizes(own, len(own.ranks))
             kind = own.comm_type if own.dtype is not None else _TENSOR_FORM.get(own.comm_type, own.comm_type)
             peer = own.peer if own.comm_type in POINT_TO_POINT | ROOTED else None
