@@ -24,7 +24,7 @@ from simulation.network.flow_level.view import FairFlows
 from simulation.network.packet_view import PacketFlows, link_use
 from simulation.network.packets import network_of
 from simulation.network.packets import simulate as simulate_packets
-from simulation.network.profiles import Instance, Profiles
+from simulation.network.profiles import Instance, Profile, Profiles
 from simulation.network.request import NetworkRequest
 from simulation.network.routing import ports_of
 from simulation.topology.fabric import port_names
@@ -343,6 +343,37 @@ def test_what_is_simulated_again_with_others_counts_as_it_was_with_them(
     whole, fast = network(words, capsys), network([*words, "--fast-forward"], capsys)
     assert int(str(fast["events"])) > int(str(whole["events"])), "parts are simulated again"
     assert fast["deepest_queue_bytes"] == whole["deepest_queue_bytes"]
+
+
+def test_over_links_that_lose_packets_a_part_that_others_join_keeps_its_past(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pairs of ranks exchange, and exchange gradients with another pair meanwhile: no event is planned in the past."""
+    one_leaf = "".join(f"{gpu} 4 100Gbps 0.0005ms 0.002\n" for gpu in range(4))
+    (tmp_path / "fabric").write_text(f"5 1 0 1 4 H100\n4\n{one_leaf}", encoding="utf-8")
+    rows = ["row 100 NONE 0 100 ALLTOALL_EP 1048576 100 ALLREDUCE 4194304"] * 3
+    job = workload(tmp_path / "job.txt", rows, "pp: 1 vpp: 1 ga: 1 all_gpus: 4 pp_comm: 0")
+    job.write_text(job.read_text(encoding="utf-8").replace("ep: 1", "ep: 2"), encoding="utf-8")
+    asked = request(["-n", str(tmp_path / "fabric"), "-w", str(job), "--send-lat", "0"], "clusterdyno")
+    its = fast_forward.FastForward(network_of(asked.fabric, asked.wishes.conf), asked.job, asked.wishes)
+    again, planned, before = 0, list[tuple[int, int]](), its._take
+    monkeypatch.setattr(fast_forward, "FEW_EVENTS", 1 << 40)
+
+    def take(cluster: fast_forward.Cluster, found: Profile, now: int) -> None:
+        nonlocal again
+        again += len(cluster.instances) > 1
+        old = [each.copy() for each in (its.end, its._flows.end)]
+        before(cluster, found, now)
+        for ends, each in zip((its.end, its._flows.end), old, strict=True):
+            over = (each >= 0) & (each <= now)
+            assert ends[over].tolist() == each[over].tolist()
+            assert (ends[(each > now)] >= now).all()
+
+    plan = its._plan
+    monkeypatch.setattr(its, "_take", take)
+    monkeypatch.setattr(its, "_plan", lambda when, *words: (planned.append((its._now, when)), plan(when, *words)))
+    run = its.run()
+    assert run.lost > 0 and again > 0 and all(when >= now for now, when in planned)
 
 
 def test_over_links_that_lose_a_packet_now_and_then_nothing_is_skipped(
