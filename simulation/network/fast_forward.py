@@ -250,7 +250,7 @@ class FastForward:
         self._take(cluster, found, now)
 
     def _take(self, cluster: Cluster, found: Profile, now: int) -> None:
-        """The ends of a cluster's parts and flows hold, but for those that are over; what was not over ends from now on.
+        """The ends of a cluster's parts and flows hold, but for those that are over; none ends before now.
 
         Where two clusters are joined, those of the second lose other packets than before, in their past, too.
         """

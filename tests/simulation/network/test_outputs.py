@@ -456,7 +456,7 @@ def test_a_load_counts_by_the_part_that_runs_not_by_those_merged_with_it_long_ag
     sketch = Profiles(network, asked.job.collectives, asked.wishes).sketch(0, schedule)
     starts, took = (0, 10**10), 1_000_000
     parts = [Instance(0, schedule, dict.fromkeys(sketch.senders, when)) for when in starts]
-    merged = fast_forward.Cluster(parts, [sketch] * 2)
+    merged = fast_forward.Cluster(parts, [sketch] * 2, 0)
     merged.ends = [np.full(len(sketch.size), when + took) for when in starts]
     merged.end = starts[1] + took
     assert merged.delays(sketch.mask, starts[1] + 1, network.ports)
