@@ -13,6 +13,7 @@ from common.summary import JsonValue
 from protocol.finding import PartFinding
 from simulation.analytical.schedules import GPIPE, INTERLEAVED, ONE_F_ONE_B, run_schedule
 from simulation.cli import main
+from simulation.network.answer import Sureness
 from simulation.network.job import Job, JobPart, iterations
 from simulation.network.measured import measured_faults
 from simulation.network.row_files import tables_of
@@ -215,7 +216,16 @@ def test_another_order_of_starts_that_does_not_complete_is_told_and_the_run_fail
     assert answer["complete"] and answer["makespan_us"] == sound["makespan_us"] and answer["stable"] is False
     assert answer["makespans_us"] == [each for each in sound["makespans_us"] if each < cut]
     assert main([*words, "--force", "--outage", f"gpu*-leaf*@{cut:.3f}:"]) == 1
-    assert "of simultaneous starts did not complete" in capsys.readouterr().out
+    assert "other orders did not complete" in capsys.readouterr().out
+
+
+def test_orders_that_did_not_complete_leave_the_band_of_the_others() -> None:
+    data: dict[str, JsonValue] = {}
+    (said,) = Sureness([100.0, 110.0, 130.0], 8, 6).words(data)
+    assert said.startswith("unstable: 100.000 to 130.000 us, median 110.000 us")
+    assert said.endswith("; 6 of 8 other orders did not complete")
+    assert data["stable"] is False and data["median_us"] == 110.0
+    assert Sureness([100.0], 0, 2).words(data) == ["unstable: 2 of 2 other orders did not complete"]
 
 
 @pytest.mark.parametrize(
@@ -363,12 +373,13 @@ def test_hosts_that_had_one_node_rank_in_different_rounds_are_placed_apart(
     edits = "--degrade gpu0-leaf0:0.5 --degrade gpu2-leaf1:0.5 --slow-gpu 0:0.5 --slow-gpu 2:0.5"
     assert main(["topology", "edit", str(fabric), *edits.split()]) == 0
     assert costs["with_faults_us"] == took(["-n", f"{fabric}-whatif", *words], capsys)
-    add_round(run, "host4", finding("host", "host4"))
+    for host in ("host4", "host5"):
+        add_round(run, host, finding("host", host))
     assert main(["network", "-n", str(fabric), *words, "--force", "--what-if", str(run)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "host0 had the node rank of host2 in another round: host2 is server 2 " in said
     assert "host4 in another round: host4 is server 3 " in said
-    assert "host3 in another round: host3 is server 1 with it, since the network has no other" in said
+    assert "host5 in another round: host5 is server 0 with it, since the network has no other" in said
 
 
 def test_a_negative_node_rank_is_a_mistake_of_the_record(

@@ -17,6 +17,7 @@ import pytest
 from simulation.cli import main
 from simulation.network import fast_forward
 from simulation.network.critical import FlowGraph, critical_path
+from simulation.network.engine import simulator_words
 from simulation.network.flow_level.port_routes import DPORT, PortRoutes
 from simulation.network.flow_level.simulate import simulate
 from simulation.network.flow_level.verb import flow_wishes
@@ -221,7 +222,7 @@ def test_a_simulator_that_fails_is_told_and_leaves_nothing(
     assert sorted(tmp_path.iterdir()) == before and not [*(tmp_path / "private").iterdir()]
 
 
-@pytest.mark.parametrize("command", ["./simulator", "sh ./simulator", "sh simulator"])
+@pytest.mark.parametrize("command", ["./simulator", "sh ./simulator"])
 def test_a_simulator_that_is_named_from_here_is_found_from_its_private_folder(
     command: str, engine: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +231,16 @@ def test_a_simulator_that_is_named_from_here_is_found_from_its_private_folder(
     monkeypatch.chdir(tmp_path)
     assert main([*engine, "--simulator", command]) == 1
     assert "SimAI_simulator ended with 3" in capsys.readouterr().err
+
+
+def test_a_word_that_is_no_path_stays_though_a_file_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the name of a host, of an image, or a number."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("image", "8"):
+        Path(name).touch()
+    assert simulator_words("env -u 8 image ./image")[1:] == ["-u", "8", "image", str(tmp_path / "image")]
 
 
 @pytest.mark.parametrize("table", ["", "total exposed comm,1,total comp,2,total time,"])
