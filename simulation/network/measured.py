@@ -101,16 +101,11 @@ def measured_faults(
         else:
             notes.append([f"not simulated, since no switch of the network is its own: {_named([part])}"])
     faults = [_fault(links, its) for links, its in places.items()]
-    computing: dict[int, list[tuple[int, float]]] = {}
-    for fault in faults:
-        for gpu in fault.links.computing if fault.shares else ():
-            computing.setdefault(gpu, []).extend(fault.shares)
-    slowness = {gpu: 1 / _share(shares) for gpu, shares in computing.items()}
     told_of = Counter((node, each.links.role) for each in faults if each.shares for node in each.links.nodes)
     notes += [_told(fault, told_of, packets=packets) for fault in faults]
     if not parts:
         notes.append([f"{folder}: no part of the network was slower than expected"])
-    return MeasuredFaults(_slowed(fabric, faults), slowness, [*left, *_first(notes, "parts")])
+    return MeasuredFaults(_slowed(fabric, faults), _slowness(faults), [*left, *_first(notes, "parts")])
 
 
 def _fault(links: SlowLinks, parts: Mapping[SlowPart, Findings]) -> Fault:
@@ -128,6 +123,15 @@ def _share(shares: Iterable[tuple[int, float]]) -> float:
     return max(median(smallest.values()), LEAST_SHARE) if smallest else 1.0
 
 
+def _slowness(faults: Sequence[Fault]) -> dict[int, float]:
+    """How many times as long each rank of a slow host computes."""
+    found: dict[int, list[tuple[int, float]]] = {}
+    for fault in faults:
+        for gpu in fault.links.computing if fault.shares else ():
+            found.setdefault(gpu, []).extend(fault.shares)
+    return {gpu: 1 / _share(shares) for gpu, shares in found.items()}
+
+
 def _named(parts: Sequence[SlowPart]) -> str:
     hosts = [*dict.fromkeys(host for part in parts for host in part.hosts)]
     devices = dict.fromkeys(part.device for part in parts if part.device)
@@ -135,7 +139,7 @@ def _named(parts: Sequence[SlowPart]) -> str:
 
 
 def _told(fault: Fault, told_of: Mapping[tuple[int, int], int], *, packets: bool) -> list[str]:
-    """What is taken over of a fault; `told_of` how many faults there are of a node's links to a role."""
+    """The lines that say what is taken over of a fault; `told_of` counts the faults of a node's links to a role."""
     what, said, share, links = fault.what, fault.links.said, _share(fault.shares), fault.links
     alone = all(told_of[node, links.role] == 1 for node in links.nodes)
     with_others = "" if alone else ", together with what else was found of them"

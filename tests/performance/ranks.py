@@ -36,7 +36,9 @@ def measured_by_ranks(
     limit = ["timeout", "-k", str(KILL_S), str(timeout_s)]  # on the node: else its torchrun outlives a broken call
     first, *others = [[*node, *limit, *argv, *place, *job] for node, place in zip(nodes, places, strict=True)]
     process = subprocess.Popen(first, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    beside = [subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL) for words in others]
+    beside: list[subprocess.Popen[Any]] = [
+        subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL) for words in others
+    ]
     try:
         output, _none = process.communicate(timeout=timeout_s + END_S)
         lines = [line for line in output.splitlines() if line.startswith(mark)]
@@ -44,7 +46,7 @@ def measured_by_ranks(
         if any(codes) or len(lines) != 1:
             raise RuntimeError(f"{' '.join(first)} and those beside it left with {codes}")
     finally:
-        for each in (process, *beside):
+        for each in [process, *beside]:
             each.terminate()
             each.wait()
     found: dict[str, Any] = json.loads(lines[0].removeprefix(mark))

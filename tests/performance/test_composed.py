@@ -70,6 +70,7 @@ def test_ranks_of_every_node_end_in_time_and_their_failure_counts() -> None:
     """Each node gets the call within its words; one whose ranks fail fails the measurement."""
     told = ["sh", "-c", 'echo "mark [\\"$0\\", \\"$1\\", $2, $3]"']
     run = partial(measured_by_ranks, "no_module", "mark ", ranks=2, smoke=True, timeout_s=7)
-    assert run(nodes=[told]) == ["timeout", "-k", 10, 7]
+    found: Any = run(nodes=[told])
+    assert found == ["timeout", "-k", 10, 7]
     with pytest.raises(RuntimeError, match=r"left with \[0, 3\]"):
         run(nodes=[told, ["sh", "-c", "exit 3"]])

@@ -381,8 +381,13 @@ def test_over_links_that_lose_packets_a_part_that_others_join_keeps_its_past(
             assert (ends[(each > now)] >= now).all()
 
     plan = its._plan
+
+    def note(when: int, kind: int, rank: int, number: int = 0) -> None:
+        planned.append((its._now, when))
+        plan(when, kind, rank, number)
+
     monkeypatch.setattr(its, "_take", take)
-    monkeypatch.setattr(its, "_plan", lambda when, *words: (planned.append((its._now, when)), plan(when, *words)))
+    monkeypatch.setattr(its, "_plan", note)
     run = its.run()
     assert run.lost > 0 and again > 0 and all(when >= now for now, when in planned)
 
