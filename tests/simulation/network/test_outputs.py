@@ -367,12 +367,16 @@ def test_over_links_that_lose_packets_a_part_that_others_join_keeps_its_past(
     job.write_text(job.read_text(encoding="utf-8").replace("ep: 1", "ep: 2"), encoding="utf-8")
     asked = request(["-n", str(tmp_path / "fabric"), "-w", str(job), "--send-lat", "0"], "clusterdyno")
     its = fast_forward.FastForward(network_of(asked.fabric, asked.wishes.conf), asked.job, asked.wishes)
+    draws = set[int]()
     again, planned, before = 0, list[tuple[int, int]](), its._take
     monkeypatch.setattr(fast_forward, "FEW_EVENTS", 1 << 40)
 
     def take(cluster: fast_forward.Cluster, found: Profile, now: int) -> None:
         nonlocal again
         again += len(cluster.instances) > 1
+        assert (cluster.draw in draws) == (len(cluster.instances) > 1)
+        draws.add(cluster.draw)
+        assert its.profiles.of(cluster.instances, cluster.draw).end.tolist() == found.end.tolist()
         old = [each.copy() for each in (its.end, its._flows.end)]
         before(cluster, found, now)
         for ends, each in zip((its.end, its._flows.end), old, strict=True):
