@@ -28,20 +28,22 @@ class Sureness(NamedTuple):
     def words(self, data: dict[str, JsonValue]) -> list[str]:
         """Whether the order of simultaneous starts changes the result, and by how much; also put into `data`."""
         every = self.makespans
-        if self.stopped:
-            data |= {"stable": False, "makespans_us": every}
-            return [f"unstable: {counted(self.stopped, 'other order')} of simultaneous starts did not complete"]
+        others = len(every) - 1 + self.stopped
+        stopped = f"{self.stopped} of {counted(others, 'other order')} did not complete"
         if len(every) < 2 or not every[0]:
-            return []
+            data |= {"stable": False, "makespans_us": every} if self.stopped else {}
+            return [f"unstable: {stopped}"] if self.stopped else []
         spread = every[-1] / every[0] - 1
-        data |= {"stable": spread < STABLE, "makespans_us": every}
-        if spread < STABLE:
+        if spread < STABLE and not self.stopped:
+            data |= {"stable": True, "makespans_us": every}
             return [f"stable: {counted(len(every), 'order')} of simultaneous starts differ by {100 * spread:.2f} %"]
+        data |= {"stable": False, "makespans_us": every}
         typical = median(every)
         above = 100 * (typical / every[0] - 1)
         data |= {"median_us": typical, "typical_above_best_percent": round(above, 2)}
         text = f"unstable: {every[0]:.3f} to {every[-1]:.3f} us, median {typical:.3f} us over "
         text += f"{counted(len(every), 'order')} of starts; typical is {above:.1f} % above the best case"
+        text += f"; {stopped}" if self.stopped else ""
         return [text if self.asked else f"{text}; --seeds 8 gives the band"]
 
 

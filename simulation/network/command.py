@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Summary:
     """Simulate packet by packet, or with --level flow by the rates of flows."""
     if arguments.level == FLOW:
-        with without_collection():  # of a hundred modules' objects, and of millions of a simulation
+        with without_collection():  # which would look at the objects of all modules and flows again and again
             from simulation.network.flow_level.verb import simulated as by_flows
 
             return by_flows(arguments)

@@ -111,9 +111,9 @@ def simulator_words(text: str) -> list[str]:
 
 
 def _as_from_anywhere(word: str) -> str:
-    """A word; the name of a file that is here, such as that of a script, with its folder."""
+    """A word; the path of a file, such as that of a script, from the root. A word without `/` may mean anything."""
     with suppress(OSError):  # of a word that is too long for a name
-        return str(Path(word).absolute()) if Path(word).is_file() else word
+        return str(Path(word).absolute()) if "/" in word and Path(word).is_file() else word
     return word
 
 

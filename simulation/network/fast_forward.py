@@ -36,11 +36,11 @@ class OverlapsError(Exception):
 
 class Cluster:
     """Instances that were simulated together, when their flows end, instance after instance, and the last (ns), and
-    their counts.
+    their counts. The `draw` of the first of them is that of all: what was lost is lost again.
     """
 
-    def __init__(self, instances: list[Instance], sketches: list[Sketch]) -> None:
-        self.instances, self.sketches, self.end = instances, sketches, 0
+    def __init__(self, instances: list[Instance], sketches: list[Sketch], draw: int) -> None:
+        self.instances, self.sketches, self.draw, self.end = instances, sketches, draw, 0
         self.ends: list[Ints] = []
         self.counted = Counted()
 
@@ -86,7 +86,7 @@ class FastForward:
         self._queues: list[list[int]] = [[] for _rank in range(job.ranks)]
         self._waits: list[int | None] = [None] * job.ranks
         self._events: list[tuple[int, int, int, int, int]] = []
-        self._planned = self._now = 0
+        self._planned = self._now = self._draws = 0
         self._came: dict[tuple[int, int], dict[int, int]] = {}
         self._groups: dict[int, dict[int, int]] = {}
         self._clusters: list[Cluster] = []
@@ -233,27 +233,35 @@ class FastForward:
         over = [each for each in self._clusters if each.end <= now]
         self._counted = Counted.sum([self._counted, *(each.counted for each in over)])
         self._clusters = [each for each in self._clusters if each.end > now]
-        cluster, others = Cluster([instance], [sketch]), []
+        cluster, others = Cluster([instance], [sketch], self._draws), []
         for each in self._clusters:
             if each.delays(sketch.mask, first, self.network.ports):
-                cluster = Cluster(each.instances + cluster.instances, each.sketches + cluster.sketches)
+                first_draw = min(each.draw, cluster.draw)
+                cluster = Cluster(each.instances + cluster.instances, each.sketches + cluster.sketches, first_draw)
             else:
                 others.append(each)
         self._clusters = [*others, cluster]
-        found = self.profiles.of(cluster.instances)
+        if cluster.draw == self._draws:  # it joins no other
+            self._draws += 1
+        found = self.profiles.of(cluster.instances, cluster.draw)
         if self.profiles.events > MOST_AGAIN * self._all_events + FEW_EVENTS and self._flows.begin:
             raise OverlapsError
         cluster.counted = found.counted
         self._take(cluster, found, now)
 
     def _take(self, cluster: Cluster, found: Profile, now: int) -> None:
-        """The ends of a cluster's parts hold, but for those that are over."""
+        """The ends of a cluster's parts and flows hold, but for those that are over; none ends before now.
+
+        Where two clusters are joined, those of the second lose other packets than before, in their past, too.
+        """
         place, cluster.end = 0, int(found.end.max(initial=0))
         for instance, sketch, ends in zip(cluster.instances, cluster.sketches, found.ends, strict=True):
             number = instance.collective
             for rank, end in zip(sketch.members, ends, strict=True):
                 if 0 <= self.end[number, rank] <= now:
                     continue
+                if self.end[number, rank] >= 0:
+                    end = max(end, now)
                 self.end[number, rank] = end
                 if self._waits[rank] == number:
                     self._plan(end, RESUMES, rank, number)
@@ -266,8 +274,11 @@ class FastForward:
                 took = int(found.end[place] - found.start[place])
                 self._moved.setdefault(int(sketch.target[0]), {})[number] = took
             elif begin is not None:
-                self._flows.start[begin : begin + count] = found.start[place : place + count]
-                self._flows.end[begin : begin + count] = found.end[place : place + count]
+                starts, its_ends = (each[begin : begin + count] for each in (self._flows.start, self._flows.end))
+                open_ = ~((its_ends >= 0) & (its_ends <= now))
+                later = np.where(its_ends >= 0, now, NOT_YET)
+                starts[open_] = found.start[place : place + count][open_]
+                its_ends[open_] = np.maximum(found.end[place : place + count], later)[open_]
             place += count
 
     def _events_of_all(self) -> int:

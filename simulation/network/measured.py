@@ -3,14 +3,14 @@
 The hosts of the largest round are the servers of the topology in the order of their node ranks, a host that is in
 smaller ones alone by its node rank there, or a free one if that has a host. A host that is slow as a whole has its NICs
 and its computation slowed down, a NIC the link of its GPU, a local rank the NVLinks of its GPU, a rack the uplinks of
-its switches: each once, by the median of what the rounds measured. What counted errors loses packets.
+its switches: each once, by the median of the rounds that found it slow, of each round the slowest finding. What counted
+errors loses packets.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from math import prod
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -53,12 +53,19 @@ class SlowLinks(NamedTuple):
     said: str
 
 
+Shares = Sequence[tuple[int, float]]
+Findings = list[tuple[int, PartFinding]]
+"""With the number of the round."""
+
+
 class Fault(NamedTuple):
-    """A fault of some links: the share of the expected rate that was measured, and whether errors were counted."""
+    """A fault of some links: the shares of the expected rate that rounds measured, by their numbers, and whether errors
+    were counted.
+    """
 
     links: SlowLinks
     what: str
-    share: float
+    shares: Shares
     loses: bool
 
 
@@ -85,7 +92,7 @@ def measured_faults(
         _check_servers(f"--what-if {folder}", parts, homes, mistakes)
     if fabric is None or homes is None or len(mistakes.mistakes) > before:
         return None
-    places: dict[SlowLinks, dict[SlowPart, list[PartFinding]]] = {}
+    places: dict[SlowLinks, dict[SlowPart, Findings]] = {}
     notes = list[list[str]]()
     for part, findings in parts.items():
         found = _links_of(part, fabric, homes)
@@ -94,21 +101,35 @@ def measured_faults(
         else:
             notes.append([f"not simulated, since no switch of the network is its own: {_named([part])}"])
     faults = [_fault(links, its) for links, its in places.items()]
-    slowness: dict[int, float] = {}
-    for fault in faults:
-        slowness |= {gpu: slowness.get(gpu, 1.0) / fault.share for gpu in fault.links.computing}
-    notes += [_told(fault, packets=packets) for fault in faults]
+    told_of = Counter((node, each.links.role) for each in faults if each.shares for node in each.links.nodes)
+    notes += [_told(fault, told_of, packets=packets) for fault in faults]
     if not parts:
         notes.append([f"{folder}: no part of the network was slower than expected"])
-    return MeasuredFaults(_slowed(fabric, faults), slowness, [*left, *_first(notes, "parts")])
+    return MeasuredFaults(_slowed(fabric, faults), _slowness(faults), [*left, *_first(notes, "parts")])
 
 
-def _fault(links: SlowLinks, parts: Mapping[SlowPart, Sequence[PartFinding]]) -> Fault:
+def _fault(links: SlowLinks, parts: Mapping[SlowPart, Findings]) -> Fault:
     """The fault of links of which several rounds, or several findings of one, tell."""
     findings = [each for its in parts.values() for each in its]
-    shares = [each.share_of_expected for each in findings if each.share_of_expected is not None]
-    share = min(max(median(shares), LEAST_SHARE), 1.0) if shares else 1.0
-    return Fault(links, _named([*parts]), share, any(each.kind == LOSSY for each in findings))
+    shares = [(number, each.share_of_expected) for number, each in findings if each.share_of_expected is not None]
+    return Fault(links, _named([*parts]), shares, any(each.kind == LOSSY for _round, each in findings))
+
+
+def _share(shares: Iterable[tuple[int, float]]) -> float:
+    """The median of the rounds, of each of which the smallest counts; 1 without any."""
+    smallest: dict[int, float] = {}
+    for number, share in shares:
+        smallest[number] = min(share, smallest.get(number, 1.0))
+    return max(median(smallest.values()), LEAST_SHARE) if smallest else 1.0
+
+
+def _slowness(faults: Sequence[Fault]) -> dict[int, float]:
+    """How many times as long each rank of a slow host computes."""
+    found: dict[int, list[tuple[int, float]]] = {}
+    for fault in faults:
+        for gpu in fault.links.computing if fault.shares else ():
+            found.setdefault(gpu, []).extend(fault.shares)
+    return {gpu: 1 / _share(shares) for gpu, shares in found.items()}
 
 
 def _named(parts: Sequence[SlowPart]) -> str:
@@ -117,9 +138,12 @@ def _named(parts: Sequence[SlowPart]) -> str:
     return " ".join((parts[0].part, *hosts[:3], *devices))
 
 
-def _told(fault: Fault, *, packets: bool) -> list[str]:
-    what, said = fault.what, fault.links.said
-    lines = [f"{what}: {100 * fault.share:.0f} % of the expected rate, so are {said}"] if fault.share < 1 else []
+def _told(fault: Fault, told_of: Mapping[tuple[int, int], int], *, packets: bool) -> list[str]:
+    """The lines that say what is taken over of a fault; `told_of` counts the faults of a node's links to a role."""
+    what, said, share, links = fault.what, fault.links.said, _share(fault.shares), fault.links
+    alone = all(told_of[node, links.role] == 1 for node in links.nodes)
+    with_others = "" if alone else ", together with what else was found of them"
+    lines = [f"{what}: {100 * share:.0f} % of the expected rate, so are {said}{with_others}"] if share < 1 else []
     if fault.loses and not packets:
         lines.append(f"not simulated, since fair rates lose nothing: {what}: errors")
     elif fault.loses:
@@ -198,7 +222,7 @@ def _slowed(fabric: Fabric, faults: Sequence[Fault]) -> Fabric:
     for number, (one, other, kind) in enumerate(fabric.links()):
         ways, text = ((one, other), (other, one)), fabric.texts[kind]
         its = [fault for fault in faults if any(_is_one(fault.links, fabric, *way) for way in ways)]
-        left = max(prod(fault.share for fault in its), LEAST_SHARE)
+        left = _share(chain(*(fault.shares for fault in its)))
         if left < 1:
             text = text._replace(bandwidth=scaled(text.bandwidth, left))
         if any(fault.loses for fault in its):
@@ -211,18 +235,16 @@ def _is_one(links: SlowLinks, fabric: Fabric, near: int, far: int) -> bool:
     return near in links.nodes and fabric.roles[far] == links.role
 
 
-def _slow_parts(
-    folder: Path, servers: int, mistakes: MistakeList
-) -> tuple[dict[SlowPart, list[PartFinding]], list[str]]:
+def _slow_parts(folder: Path, servers: int, mistakes: MistakeList) -> tuple[dict[SlowPart, Findings], list[str]]:
     """The slow parts that the rounds of a run found, and what is said of findings that change nothing and of where
     hosts are; the network has so many servers.
     """
-    found: dict[SlowPart, list[PartFinding]] = {}
+    found: dict[SlowPart, Findings] = {}
     left, moved = dict[str, None](), dict[str, None]()
     strange: dict[str, Path] = {}
     records = _records(folder, mistakes)
     homes, elsewhere = _server_of([record for _path, record in records], servers)
-    for path, record in records:
+    for number, (path, record) in enumerate(records):
         own = {node.host: homes[node.host] for node in record.nodes}
         for finding in record.findings:
             if reason := _not_simulated(finding):
@@ -232,7 +254,7 @@ def _slow_parts(
                 strange.setdefault(host, path)
             moved |= {elsewhere[host]: None for host in finding.hosts if host in elsewhere}
             for part in _parts_of(finding, own):
-                found.setdefault(part, []).append(finding)
+                found.setdefault(part, []).append((number, finding))
     if strange:
         which = f"{some([*strange])}, which {'is' if len(strange) == 1 else 'are'} no node of its round"
         mistakes.add(str(next(iter(strange.values()))), None, f"a finding is about {which}")
@@ -240,8 +262,12 @@ def _slow_parts(
 
 
 def _server_of(records: Sequence["_Round"], servers: int) -> tuple[dict[str, int], dict[str, str]]:
-    """The server of each host, and what is said of those whose node rank is that of another, in another round."""
+    """The server of each host, and what is said of those whose node rank is that of another, in another round.
+
+    Servers that are free go first to hosts that have findings.
+    """
     ranks: dict[str, int] = {}
+    slow = {host for each in records for finding in each.findings for host in finding.hosts}
     for node in chain(*(each.nodes for each in sorted(records, key=lambda each: -len(each.nodes)))):
         ranks.setdefault(node.host, node.node_rank)
     owners: dict[int, str] = {}
@@ -249,7 +275,7 @@ def _server_of(records: Sequence["_Round"], servers: int) -> tuple[dict[str, int
         owners.setdefault(rank, host)
     free = (server for server in range(servers) if server not in owners)
     said: dict[str, str] = {}
-    for host, rank in ranks.items():
+    for host, rank in sorted(ranks.items(), key=lambda each: each[0] not in slow):
         if (owner := owners[rank]) != host:
             ranks[host] = next(free, rank)
             shared = " with it, since the network has no other" if ranks[host] == rank else ""
@@ -287,6 +313,8 @@ def _not_simulated(finding: PartFinding) -> str:
         return "it is not slower than expected"
     if finding.part not in ("host", "device", "rack") or finding.device.startswith("local ranks "):
         return "it is no host's, no NIC's, no GPU's and no rack's"
+    if finding.kind == LOSSY and finding.device.startswith("accelerator "):
+        return "these errors are on no NIC"
     return ""
 
 

@@ -4,7 +4,7 @@ Equal contention is remembered: groups whose flows cross equal links in the same
 are skipped: flows of many packets are simulated with three small numbers of packets, and their times go on linearly
 from there. The second number checks the other two; where it does not fit, or packets are marked or paused, more of the
 packets are simulated, at last all. Over links that lose packets all are simulated, and nothing is remembered: each part
-loses its own.
+loses its own, the same ones when it is simulated again.
 """
 
 import hashlib
@@ -72,7 +72,7 @@ class Profiles:
 
     def __init__(self, network: Network, collectives: Sequence[GroupCollective], wishes: Wishes) -> None:
         self.network, self._wishes = network, wishes._replace(slowness={}, apart=True)
-        self._draws, self._lossy = 0, _mask(np.flatnonzero(network.records["error_rate"] > 0).tolist())
+        self._lossy = _mask(np.flatnonzero(network.records["error_rate"] > 0).tolist())
         self._collectives = collectives
         self._known: dict[tuple[object, ...], Profile] = {}
         self._sketches: dict[tuple[str, int], Sketch] = {}
@@ -86,8 +86,8 @@ class Profiles:
             self._sketches[key] = self._sketched(Instance(number, schedule, {}))
         return self._sketches[key]
 
-    def of(self, instances: Sequence[Instance]) -> Profile:
-        """The profiles of instances that contend with one another and with no other."""
+    def of(self, instances: Sequence[Instance], draw: int) -> Profile:
+        """The profiles of instances that contend with one another and with no other; `draw` says what is lost."""
         base = min(min(each.arrivals.values()) for each in instances)
         sketches = [self.sketch(each.collective, each.schedule) for each in instances]
         waits = tuple(
@@ -102,8 +102,7 @@ class Profiles:
                 for each in instances
             ]
             if any(sketch.mask & self._lossy for sketch in sketches):
-                found = self._run(moved, sketches, 0, 0, draw=self._draws)
-                self._draws += 1
+                found = self._run(moved, sketches, 0, 0, draw=draw)
             else:
                 found = self._known[key] = self._profiled(moved, sketches)
             self.events += found.events
@@ -139,7 +138,7 @@ class Profiles:
             records = self.network.records[crossed[crossed >= 0]]
             _owners, owners = _renumbered(np.stack([records["owner"], records["peer"]], axis=1).reshape(-1))
             what = [np.concatenate([each.kinds for each in sketches]), numbers, _renumbered(nodes)[1], owners]
-            what += [records[name] for name in ("bps", "delay", "kmin", "kmax", "shared", "error_rate")]
+            what += [records[name] for name in ("bps", "delay", "kmin", "kmax", "shared")]
             content = b"".join(np.ascontiguousarray(each).tobytes() for each in what)
             self._digests[key] = hashlib.sha256(
                 content + str([len(each.size) for each in sketches]).encode()

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from pydantic import BaseModel, JsonValue
 
@@ -16,6 +17,7 @@ from simulation.predict.machine import Machine
 from workloads.formats.simai_text import KNOWN
 
 _Curve = list[tuple[int, float]]
+_Ways = dict[tuple[str, ...], list[float]]
 
 
 class _Round(BaseModel):
@@ -29,8 +31,21 @@ _Place = tuple[str, int, int | None]
 """A collective's name, ranks, and hosts; None: not said."""
 
 
-def _collectives(folder: Path) -> Iterator[tuple[bool, _Place, int, float]]:
-    """Of each collective of rounds that passed: whether it came after compute, its place, bytes, time in us."""
+VARIANT = ("in_place", "root", "op", "dtype", "aggregate", "after_compute_ms")  # keys of a step
+
+
+class _Took(NamedTuple):
+    """The time (us) of a collective, in which case and variant, and whether it came after compute."""
+
+    after_compute: bool
+    place: _Place
+    size: int
+    us: float
+    measured_as: tuple[str, ...]
+
+
+def _collectives(folder: Path) -> Iterator[_Took]:
+    """The collectives of rounds that passed."""
     for path in rounds(folder, "--measured"):
         record = read_record(path, _Round)
         for step in record.steps if record.verdict in ("pass", "degraded") else ():
@@ -41,12 +56,14 @@ def _collectives(folder: Path) -> Iterator[tuple[bool, _Place, int, float]]:
             last = step.get("last_rank_us")
             took = usual if last is None else last
             if name in KNOWN and isinstance(ranks, int) and isinstance(size, int) and isinstance(took, int | float):
-                yield last is not None, (KNOWN[str(name)], ranks, hosts), size, took
+                way = (path.parent.parent.name, *(str(step.get(key)) for key in VARIANT))
+                yield _Took(last is not None, (KNOWN[str(name)], ranks, hosts), size, took, way)
 
 
 class MeasuredLinks:
-    """Medians in us by collective, ranks, hosts and bytes; those after compute where there are some.
+    """Times in us by collective, ranks, hosts and bytes; those after compute where there are some.
 
+    They are medians over the rounds of a case and variant; of several cases and variants the fastest counts.
     What was not measured is asked of `behind`, if there is one.
     """
 
@@ -57,12 +74,14 @@ class MeasuredLinks:
             InputProblems: the folder is no run's, or no collective of all ranks was measured there.
         """
         self.folder, self._behind, self._per_server = folder, behind, 0
-        times: dict[bool, dict[_Place, dict[int, list[float]]]] = {True: {}, False: {}}
-        for after_compute, place, size, took in _collectives(folder):
-            if size > 0 and took > 0:
-                times[after_compute].setdefault(place, defaultdict(list))[size].append(took)
+        self._fitted, self._missing = False, dict[_Place, None]()
+        times: dict[bool, dict[_Place, dict[int, _Ways]]] = {True: {}, False: {}}
+        for each in _collectives(folder):
+            if each.size > 0 and each.us > 0:
+                ways = times[each.after_compute].setdefault(each.place, {}).setdefault(each.size, defaultdict(list))
+                ways[each.measured_as].append(each.us)
         self.curves: dict[_Place, _Curve] = {
-            key: sorted((size, median(its)) for size, its in curve.items())
+            key: sorted((size, min(map(median, ways.values()))) for size, ways in curve.items())
             for key, curve in {**times[False], **times[True]}.items()
         }
         if not any(self.curves.values()):
@@ -80,25 +99,40 @@ class MeasuredLinks:
         Beyond the measured sizes it grows as between the last two; below them it is that of the smallest.
         """
         curve = self._curve(op, ranks, stride)
+        self._fitted = self._fitted or bool(curve)
         if not curve:
+            self._missing[op, ranks, self._hosts(ranks, stride)] = None
             return self._behind.collective_us(op, ranks, stride, size, gpus) if self._behind else None
         return _on(curve, size)
 
     def _curve(self, op: str, ranks: int, stride: int) -> _Curve | None:
         """The times of as many hosts as the group has; those that say no hosts are of any."""
-        hosts = min(ranks, -(-ranks * stride // self._per_server)) if self._per_server else None
+        hosts = self._hosts(ranks, stride)
         for (name, number, on), curve in self.curves.items():
             if (name, number) == (op, ranks) and (on == hosts or None in (on, hosts)):
                 return curve
         return None
 
+    def _hosts(self, ranks: int, stride: int) -> int | None:
+        return min(ranks, -(-ranks * stride // self._per_server)) if self._per_server else None
+
     def said(self) -> str:
-        """In words, what was measured."""
-        texts = []
-        for (op, ranks, hosts), curve in sorted(self.curves.items(), key=lambda each: (*each[0][:2], each[0][2] or 0)):
-            where = f" on {counted(hosts, 'host')}" if hosts else ""
-            texts.append(f"{op} of {ranks} ranks{where} ({len(curve)} sizes)")
-        return f"{self.folder}: {', '.join(texts)}"
+        """In words, what was measured, and what the job needed if none of it was ever asked for."""
+        texts = [f"{_named(place)} ({len(self.curves[place])} sizes)" for place in sorted(self.curves, key=_order)]
+        if self._fitted or not self._missing:
+            return f"{self.folder}: {', '.join(texts)}"
+        needed = [_named(place) for place in sorted(self._missing, key=_order)]
+        return f"{self.folder}: none of it fits this job, which needs {', '.join(needed)}; it has {', '.join(texts)}"
+
+
+def _order(place: _Place) -> tuple[str, int, int]:
+    op, ranks, hosts = place
+    return op, ranks, hosts or 0
+
+
+def _named(place: _Place) -> str:
+    op, ranks, hosts = place
+    return f"{op} of {ranks} ranks" + (f" on {counted(hosts, 'host')}" if hosts else "")
 
 
 def _on(curve: _Curve, size: float) -> float:

@@ -4,7 +4,8 @@ Four gloo ranks. Iterations (B): the calls of a step of four jobs of the dialect
 each after a matrix product, as the executor issues them. Parts (A), at sizes a factor of four apart, are read as
 `predict --measured` reads them, in two ways: the product of all ranks at once and what the network suite's
 `after_compute_ms` measures, or each collective and the product before it in a loop. A B A B on each of three occasions,
-which have ranks of their own; what an occasion found is kept until all are made, so a call that was cut off goes on.
+which start new ranks; the results of an occasion are kept until all are measured, so that a call of the same commit
+that was interrupted continues.
 
 A time is the median of blocks' means: of calls that sometimes wait for a core, a median tells less than what each adds
 to an iteration. Each rank is held to one core: else three of four may share one for as long as a block lasts.
@@ -13,6 +14,7 @@ to an iteration. Each rank is held to one core: else three of four may share one
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -38,7 +40,7 @@ if TYPE_CHECKING:  # torch is imported by the ranks alone
     from training.benchmarks.network.pytorch.choices import CollectiveName
 
 RANKS, WIDTH, OCCASIONS = 4, 384, 3
-COMPUTE_MS = 5.0  # about what the product takes that the ranks of a core share
+COMPUTE_MS = 5.0  # about as long as the product takes where ranks share a core
 GOAL_PERCENT, WORST_PERCENT = 5.0, 10.0
 SIZES = [1 << exponent for exponent in range(10, 25, 2)]
 KINDS: "dict[CommType, CollectiveName]" = {
@@ -64,7 +66,9 @@ Steps = list[dict[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """turns: A B of an occasion; calls: of a block of small messages; blocks: of a part or job in a turn."""
+    """turns: how often an occasion measures A and B; calls: in a block of small messages; blocks: for each part or job
+    in a turn.
+    """
 
     turns: int
     calls: int
@@ -111,9 +115,10 @@ def measure(*, smoke: bool = False) -> list[Row]:
 
 
 def occasions(name: str, *, smoke: bool, address: str = "", nodes: Sequence[Sequence[str]] = ((),)) -> Steps:
-    """What each occasion found; those that an earlier call of this name made and did not end with come first."""
+    """The results of each occasion; first those of an earlier call of this name and commit that was interrupted."""
     kept = ROOT / ".cache" / "performance" / f"{name}.json"
-    found: Steps = json.loads(kept.read_text()) if kept.is_file() and not smoke else []
+    commit = _commit()
+    found = [] if smoke else _kept(kept, commit)
     while len(found) < (1 if smoke else OCCASIONS):
         its = measured_by_ranks(
             "tests.performance.composed", _MARK,
@@ -122,10 +127,22 @@ def occasions(name: str, *, smoke: bool, address: str = "", nodes: Sequence[Sequ
         found.append(its)
         if not smoke:
             kept.parent.mkdir(parents=True, exist_ok=True)
-            write_text(kept, json.dumps(found))
+            write_text(kept, json.dumps({"commit": commit, "occasions": found}))
             print(f"  {name}: occasion {len(found)} of {OCCASIONS}", flush=True)
-    kept.unlink(missing_ok=smoke)
+    if not smoke:
+        kept.unlink()
     return found
+
+
+def _kept(path: Path, commit: str) -> Steps:
+    """The occasions that a file keeps, none if another commit made them."""
+    found = json.loads(path.read_text()) if path.is_file() else {}
+    return found["occasions"] if isinstance(found, dict) and found.get("commit") == commit else []
+
+
+def _commit() -> str:
+    argv = ["git", "describe", "--always", "--abbrev=40", "--dirty"]
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def rows_of(place: str, found: Sequence[Mapping[str, Any]]) -> list[Row]:

@@ -9,7 +9,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE_OPTION = "--smoke"
-END_S = 30
+END_S, KILL_S = 30, 10
 
 
 def measured_by_ranks(
@@ -33,17 +33,20 @@ def measured_by_ranks(
     argv += ["--nnodes", str(len(nodes)), "--master_addr", address] if len(nodes) > 1 else []
     job = ["-m", module, *[SMOKE_OPTION] * smoke]
     places = [["--node_rank", str(place)] * (len(nodes) > 1) for place in range(len(nodes))]
-    first, *others = [[*node, *argv, *place, *job] for node, place in zip(nodes, places, strict=True)]
-    beside = [subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL) for words in others]
+    limit = ["timeout", "-k", str(KILL_S), str(timeout_s)]  # on the node: else its torchrun outlives a broken call
+    first, *others = [[*node, *limit, *argv, *place, *job] for node, place in zip(nodes, places, strict=True)]
+    process = subprocess.Popen(first, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    beside: list[subprocess.Popen[Any]] = [
+        subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL) for words in others
+    ]
     try:
-        result = subprocess.run(first, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=timeout_s, check=False)
-        lines = [line for line in result.stdout.splitlines() if line.startswith(mark)]
-        if result.returncode or len(lines) != 1:
-            raise RuntimeError(f"{' '.join(first)} left with {result.returncode}")
-        for each in beside:
-            each.wait(END_S)
+        output, _none = process.communicate(timeout=timeout_s + END_S)
+        lines = [line for line in output.splitlines() if line.startswith(mark)]
+        codes = [process.returncode, *(each.wait(END_S) for each in beside)]
+        if any(codes) or len(lines) != 1:
+            raise RuntimeError(f"{' '.join(first)} and those beside it left with {codes}")
     finally:
-        for each in beside:
+        for each in [process, *beside]:
             each.terminate()
             each.wait()
     found: dict[str, Any] = json.loads(lines[0].removeprefix(mark))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.performance import composed
+from tests.performance.ranks import measured_by_ranks
 
 
 def test_an_iteration_of_calls_of_random_times_takes_as_long_as_blocks_say() -> None:
@@ -53,6 +55,22 @@ def test_a_call_that_was_cut_off_goes_on_with_the_next_occasion(
     with pytest.raises(RuntimeError):
         composed.occasions("it", smoke=False)
     (kept,) = tmp_path.rglob("it.json")
-    assert json.loads(kept.read_text()) == [{"number": 1}, {"number": 2}]
+    assert json.loads(kept.read_text())["occasions"] == [{"number": 1}, {"number": 2}]
+    before = kept.read_text()
+    assert len(composed.occasions("it", smoke=True)) == 1 and kept.read_text() == before
+    made.pop()
     assert composed.occasions("it", smoke=False) == [{"number": 1}, {"number": 2}, {"number": 4}]
     assert not kept.exists()
+    kept.write_text(before)
+    monkeypatch.setattr(composed, "_commit", lambda: "another")
+    assert [each["number"] for each in composed.occasions("it", smoke=False)] == [5, 6, 7]
+
+
+def test_ranks_of_every_node_end_in_time_and_their_failure_counts() -> None:
+    """Each node gets the call within its words; one whose ranks fail fails the measurement."""
+    told = ["sh", "-c", 'echo "mark [\\"$0\\", \\"$1\\", $2, $3]"']
+    run = partial(measured_by_ranks, "no_module", "mark ", ranks=2, smoke=True, timeout_s=7)
+    found: Any = run(nodes=[told])
+    assert found == ["timeout", "-k", 10, 7]
+    with pytest.raises(RuntimeError, match=r"left with \[0, 3\]"):
+        run(nodes=[told, ["sh", "-c", "exit 3"]])

@@ -109,7 +109,7 @@ class PortRoutes:
         return not self.islands_at(source).isdisjoint(self.islands_at(target)) or target in self._ports_to(source)
 
     def islands_at(self, node: int) -> frozenset[int]:
-        """The islands of the switches next to a node; an island are switches that are linked with each other."""
+        """The islands of the switches next to a node; an island is a set of linked switches."""
         return frozenset(map(self._island_of.__getitem__, self.switches_of(node)))
 
     @cached_property

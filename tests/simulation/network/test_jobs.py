@@ -8,16 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import MistakeList
 from common.summary import JsonValue
 from protocol.finding import PartFinding
 from simulation.analytical.schedules import GPIPE, INTERLEAVED, ONE_F_ONE_B, run_schedule
 from simulation.cli import main
+from simulation.network.answer import Sureness
 from simulation.network.job import Job, JobPart, iterations
+from simulation.network.measured import measured_faults
 from simulation.network.row_files import tables_of
+from simulation.topology.reading import read
 
 # Two leaves with two GPUs each, over two spines; every GPU is a server of its own.
 LINKS = ["0 4", "1 4", "2 5", "3 5", "4 6", "4 7", "5 6", "5 7"]
 STAGES, BATCHES = 2, 4
+ALL_HOSTS = "host0 host1 host2 host3"
 
 
 @pytest.fixture
@@ -211,7 +216,16 @@ def test_another_order_of_starts_that_does_not_complete_is_told_and_the_run_fail
     assert answer["complete"] and answer["makespan_us"] == sound["makespan_us"] and answer["stable"] is False
     assert answer["makespans_us"] == [each for each in sound["makespans_us"] if each < cut]
     assert main([*words, "--force", "--outage", f"gpu*-leaf*@{cut:.3f}:"]) == 1
-    assert "of simultaneous starts did not complete" in capsys.readouterr().out
+    assert "other orders did not complete" in capsys.readouterr().out
+
+
+def test_orders_that_did_not_complete_leave_the_band_of_the_others() -> None:
+    data: dict[str, JsonValue] = {}
+    (said,) = Sureness([100.0, 110.0, 130.0], 8, 6).words(data)
+    assert said.startswith("unstable: 100.000 to 130.000 us, median 110.000 us")
+    assert said.endswith("; 6 of 8 other orders did not complete")
+    assert data["stable"] is False and data["median_us"] == 110.0
+    assert Sureness([100.0], 0, 2).words(data) == ["unstable: 2 of 2 other orders did not complete"]
 
 
 @pytest.mark.parametrize(
@@ -304,6 +318,49 @@ def test_what_rounds_found_slow_by_other_hosts_or_names_is_slowed_down_once_by_t
     assert isinstance(costs, dict) and costs["cost_percent"] > 0.5
 
 
+Found = tuple[str, str, str, float]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "links"),
+    [
+        (
+            ("rack", ALL_HOSTS, "r1", 0.4),
+            ("rack", "host0 host1", "r1", 0.6),
+            {"4-6": 50, "4-7": 50, "5-6": 40, "5-7": 40},
+        ),
+        (("host", "host1", "", 0.4), ("device", "host1", "mlx5_0", 0.6), {"1-4": 50}),
+        (("host", "host1", "", 0.8), ("device", "host1", "mlx5_0", 0.6), {"1-4": 70}),
+    ],
+)
+def test_links_of_which_overlapping_places_tell_are_slowed_down_once(
+    one: Found, other: Found, links: dict[str, int], fabric: Path, tmp_path: Path
+) -> None:
+    """By the median of the rounds; of one round the smallest share counts. The network's links have 100 Gbit/s."""
+    first, second = (finding(*each[:3], share_of_expected=each[3]) for each in (one, other))
+    add_round(tmp_path / "apart", ALL_HOSTS, first)
+    add_round(tmp_path / "apart", "host0 host1", second)
+    add_round(tmp_path / "together", ALL_HOSTS, first, second)
+    smallest = {link: round(100 * min(one[3], other[3])) if one[0] == "host" else 40 for link in links}
+    for run, wanted in (("apart", links), ("together", smallest)):
+        found = measured_faults(tmp_path / run, read(fabric).fabric, MistakeList(), packets=True)
+        assert found is not None
+        rates = {f"{a}-{b}": float(found.fabric.texts[kind].bandwidth[:-4]) for a, b, kind in found.fabric.links()}
+        assert {link: rate for link, rate in rates.items() if rate < 100} == pytest.approx(wanted)
+        assert found.slowness == ({1: pytest.approx(1 / one[3])} if one[0] == "host" else {})
+        assert sum("together with what else was found of them" in note for note in found.notes) == 2
+
+
+def test_free_servers_go_to_hosts_with_findings_first(fabric: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    add_round(run, "host0 host1 host2")
+    add_round(run, "sound")
+    add_round(run, "slow", finding("host", "slow"))
+    found = measured_faults(run, read(fabric).fabric, MistakeList(), packets=True)
+    assert found is not None and found.slowness == {3: 2.0}
+    assert any("slow is server 3" in note for note in found.notes)
+
+
 def test_hosts_that_had_one_node_rank_in_different_rounds_are_placed_apart(
     fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -316,11 +373,13 @@ def test_hosts_that_had_one_node_rank_in_different_rounds_are_placed_apart(
     edits = "--degrade gpu0-leaf0:0.5 --degrade gpu2-leaf1:0.5 --slow-gpu 0:0.5 --slow-gpu 2:0.5"
     assert main(["topology", "edit", str(fabric), *edits.split()]) == 0
     assert costs["with_faults_us"] == took(["-n", f"{fabric}-whatif", *words], capsys)
-    add_round(run, "host4", finding("host", "host4"))
+    for host in ("host4", "host5"):
+        add_round(run, host, finding("host", host))
     assert main(["network", "-n", str(fabric), *words, "--force", "--what-if", str(run)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "host0 had the node rank of host2 in another round: host2 is server 2 " in said
-    assert "host4 in another round: host4 is server 0 with it, since the network has no other" in said
+    assert "host4 in another round: host4 is server 3 " in said
+    assert "host5 in another round: host5 is server 0 with it, since the network has no other" in said
 
 
 def test_a_negative_node_rank_is_a_mistake_of_the_record(
@@ -474,6 +533,7 @@ def test_a_slow_leaf_and_a_slow_gpu_cost_what_the_same_network_edited_by_hand_do
     ("part", "device", "others", "said"),
     [
         ("device", "mlx5_0", {"share_of_expected": None, "kind": "stalls"}, "no rate was measured"),
+        ("device", "accelerator 3", {"share_of_expected": None, "kind": "link_errors"}, "these errors are on no NIC"),
         ("device", "local ranks 0-1", {}, "it is no host's, no NIC's, no GPU's and no rack's"),
         ("rack", "r1", {}, "no switch of the network is its own"),
     ],

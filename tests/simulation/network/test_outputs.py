@@ -17,6 +17,7 @@ import pytest
 from simulation.cli import main
 from simulation.network import fast_forward
 from simulation.network.critical import FlowGraph, critical_path
+from simulation.network.engine import simulator_words
 from simulation.network.flow_level.port_routes import DPORT, PortRoutes
 from simulation.network.flow_level.simulate import simulate
 from simulation.network.flow_level.verb import flow_wishes
@@ -24,7 +25,7 @@ from simulation.network.flow_level.view import FairFlows
 from simulation.network.packet_view import PacketFlows, link_use
 from simulation.network.packets import network_of
 from simulation.network.packets import simulate as simulate_packets
-from simulation.network.profiles import Instance, Profiles
+from simulation.network.profiles import Instance, Profile, Profiles
 from simulation.network.request import NetworkRequest
 from simulation.network.routing import ports_of
 from simulation.topology.fabric import port_names
@@ -221,7 +222,7 @@ def test_a_simulator_that_fails_is_told_and_leaves_nothing(
     assert sorted(tmp_path.iterdir()) == before and not [*(tmp_path / "private").iterdir()]
 
 
-@pytest.mark.parametrize("command", ["./simulator", "sh ./simulator", "sh simulator"])
+@pytest.mark.parametrize("command", ["./simulator", "sh ./simulator"])
 def test_a_simulator_that_is_named_from_here_is_found_from_its_private_folder(
     command: str, engine: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +231,16 @@ def test_a_simulator_that_is_named_from_here_is_found_from_its_private_folder(
     monkeypatch.chdir(tmp_path)
     assert main([*engine, "--simulator", command]) == 1
     assert "SimAI_simulator ended with 3" in capsys.readouterr().err
+
+
+def test_a_word_that_is_no_path_stays_though_a_file_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the name of a host, of an image, or a number."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("image", "8"):
+        Path(name).touch()
+    assert simulator_words("env -u 8 image ./image")[1:] == ["-u", "8", "image", str(tmp_path / "image")]
 
 
 @pytest.mark.parametrize("table", ["", "total exposed comm,1,total comp,2,total time,"])
@@ -345,6 +356,46 @@ def test_what_is_simulated_again_with_others_counts_as_it_was_with_them(
     assert fast["deepest_queue_bytes"] == whole["deepest_queue_bytes"]
 
 
+def test_over_links_that_lose_packets_a_part_that_others_join_keeps_its_past(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pairs of ranks exchange, and exchange gradients with another pair meanwhile: no event is planned in the past."""
+    one_leaf = "".join(f"{gpu} 4 100Gbps 0.0005ms 0.002\n" for gpu in range(4))
+    (tmp_path / "fabric").write_text(f"5 1 0 1 4 H100\n4\n{one_leaf}", encoding="utf-8")
+    rows = ["row 100 NONE 0 100 ALLTOALL_EP 1048576 100 ALLREDUCE 4194304"] * 3
+    job = workload(tmp_path / "job.txt", rows, "pp: 1 vpp: 1 ga: 1 all_gpus: 4 pp_comm: 0")
+    job.write_text(job.read_text(encoding="utf-8").replace("ep: 1", "ep: 2"), encoding="utf-8")
+    asked = request(["-n", str(tmp_path / "fabric"), "-w", str(job), "--send-lat", "0"], "clusterdyno")
+    its = fast_forward.FastForward(network_of(asked.fabric, asked.wishes.conf), asked.job, asked.wishes)
+    draws = set[int]()
+    again, planned, before = 0, list[tuple[int, int]](), its._take
+    monkeypatch.setattr(fast_forward, "FEW_EVENTS", 1 << 40)
+
+    def take(cluster: fast_forward.Cluster, found: Profile, now: int) -> None:
+        nonlocal again
+        again += len(cluster.instances) > 1
+        assert (cluster.draw in draws) == (len(cluster.instances) > 1)
+        draws.add(cluster.draw)
+        assert its.profiles.of(cluster.instances, cluster.draw).end.tolist() == found.end.tolist()
+        old = [each.copy() for each in (its.end, its._flows.end)]
+        before(cluster, found, now)
+        for ends, each in zip((its.end, its._flows.end), old, strict=True):
+            over = (each >= 0) & (each <= now)
+            assert ends[over].tolist() == each[over].tolist()
+            assert (ends[(each > now)] >= now).all()
+
+    plan = its._plan
+
+    def note(when: int, kind: int, rank: int, number: int = 0) -> None:
+        planned.append((its._now, when))
+        plan(when, kind, rank, number)
+
+    monkeypatch.setattr(its, "_take", take)
+    monkeypatch.setattr(its, "_plan", note)
+    run = its.run()
+    assert run.lost > 0 and again > 0 and all(when >= now for now, when in planned)
+
+
 def test_over_links_that_lose_a_packet_now_and_then_nothing_is_skipped(
     fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -425,7 +476,7 @@ def test_a_load_counts_by_the_part_that_runs_not_by_those_merged_with_it_long_ag
     sketch = Profiles(network, asked.job.collectives, asked.wishes).sketch(0, schedule)
     starts, took = (0, 10**10), 1_000_000
     parts = [Instance(0, schedule, dict.fromkeys(sketch.senders, when)) for when in starts]
-    merged = fast_forward.Cluster(parts, [sketch] * 2)
+    merged = fast_forward.Cluster(parts, [sketch] * 2, 0)
     merged.ends = [np.full(len(sketch.size), when + took) for when in starts]
     merged.end = starts[1] + took
     assert merged.delays(sketch.mask, starts[1] + 1, network.ports)

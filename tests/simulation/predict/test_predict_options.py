@@ -230,6 +230,37 @@ def test_of_several_rounds_the_median_counts(tmp_path: Path) -> None:
     assert MeasuredLinks(tmp_path).collective_us("ALLGATHER", 4, 1, 1 << 20, 4) == 130.0
 
 
+def test_of_several_cases_and_variants_the_fastest_counts(tmp_path: Path) -> None:
+    """Medians of rounds: 130 us by gloo, 70 us by nccl, which takes 60 us in place; a slow case changes nothing."""
+    for case, in_place, every in (
+        ("gloo", False, (140.0, 100.0, 130.0)),
+        ("nccl", False, (75.0, 70.0, 50.0)),
+        ("nccl", True, (60.0, 65.0, 10.0)),
+        ("tuned", False, (500.0, 400.0, 300.0)),
+    ):
+        for number, us in enumerate(every, start=1):
+            path = tmp_path / f"{case}/round{number}/round.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            steps = json.loads(path.read_text())["steps"] if path.is_file() else []
+            step = {"collective": "all_gather", "world_size": 4, "size_bytes": 1 << 20, "in_place": in_place}
+            path.write_text(json.dumps({"verdict": "pass", "steps": [*steps, step | {"time_us": {"p50": us}}]}))
+    assert MeasuredLinks(tmp_path).collective_us("ALLGATHER", 4, 1, 1 << 20, 4) == 60.0
+
+
+def test_measured_times_of_which_none_fits_are_told_with_what_the_job_needs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = network_folder() / "case/round1/round.json"
+    record = json.loads(file.read_text())
+    words = (*WORDS, "--measured", "network")
+    assert "none of it fits" not in str(asked(capsys, *words)["measured"])
+    record["steps"] = [step | {"hosts": ["a", "b", "c", "d"]} for step in record["steps"]]
+    file.write_text(json.dumps(record))
+    said = str(asked(capsys, *words)["measured"])
+    assert "none of it fits this job, which needs" in said and "ALLGATHER of 4 ranks on 1 host" in said
+    assert "; it has" in said and "ALLGATHER of 4 ranks on 4 hosts (4 sizes)" in said
+
+
 def test_measured_sizes_tell_nccls_times_of_the_sizes_between_them(tmp_path: Path) -> None:
     """One half of NVIDIA's tables, sizes a factor of four apart, judged by the other half."""
     beside = Path(__file__).parents[2] / "data" / "simulation" / "nvlink" / "held_back.csv"
