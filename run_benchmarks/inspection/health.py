@@ -63,15 +63,19 @@ def _unasked(healths: Mapping[str, HostHealth], name: str) -> Iterator[tuple[str
     """The hosts of a vendor with accelerators of whose state no tool was asked."""
     vendor = vendors.load(name)
     if vendor.monitor_name:
+        why, action = f"the check asks no tool of {name}", "ask the vendor's own tool"
+        if vendor.health is not None:
+            why, action = f"no device of {name} is found", "look whether lspci shows it and its driver is loaded"
         for host in (each for each, health in healths.items() if not _are_devices_asked(health, vendor.health)):
-            why, action = f"no tool of {name} is asked", "ask the vendor's own tool"
             yield host, ("state of the accelerators", why, "an answer", action, "not seen")
 
 
 def _are_devices_asked(health: HostHealth, check: HealthCheck | None) -> bool:
-    """Whether accelerators were asked for their state, or are said not to answer."""
-    is_silent = check is not None and any(what.endswith(check.kind) for what, _ in health.of("cannot", 2))
-    return is_silent or not health.is_whole or (check is not None and check.key in health.lines)
+    """Whether accelerators were asked for their state, or the vendor's own script says that they do not answer."""
+    if check is None:
+        return not health.is_whole
+    silent = (what for what, _ in health.of("cannot", 2) if f'say cannot "{what}\t' in check.script)
+    return not health.is_whole or check.key in health.lines or any(what.endswith(check.kind) for what in silent)
 
 
 def peers_of(addresses: Sequence[str]) -> list[list[str]]:
