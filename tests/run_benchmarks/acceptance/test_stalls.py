@@ -61,6 +61,22 @@ def test_stalls_everywhere_are_a_fault_of_nobody_and_those_of_one_host_name_it()
         assert stalls_of_nobody(a_run_of(healthy)) == []
 
 
+def test_stalls_of_a_search_among_many_hosts_are_counted_but_for_single_ones() -> None:
+    values = [each | {"pattern": "adaptive"} for each in steps(18, replace(BUSY, hiccups=0.0), Fault(), 0, repeats=5)]
+    assert stalls_of_nobody(a_run_of(a_round(values))) == []
+    for share, severity in ((0.0, ""), (0.005, "warning"), (0.05, "fault")):
+        groups = [group for each in values for group in each["groups"]]
+        for group in groups:
+            group["stalled_iterations"] = 0
+        for group in (
+            groups[:: max(1, round(1 / share / groups[0]["iterations"]))] if share else groups[:: len(groups) // 2]
+        ):
+            group["stalled_iterations"] = 1
+        found = stalls_of_nobody(a_run_of(a_round(values)))
+        assert [each.severity for each in found] == ([severity] if severity else [])
+        assert not found or found[0].evidence.startswith(f"{100 * share:.1f} %")
+
+
 @pytest.mark.parametrize("made_up", [[{"pattern": "pairs"}], [{"pattern": "pairs", "groups": 3}], [{"pattern": []}]])
 def test_what_hosts_make_up_of_their_pairs_is_passed_over(made_up: list[dict[str, Any]]) -> None:
     assert stalls_of_nobody(a_run_of(a_round(made_up))) == []
