@@ -207,6 +207,8 @@ class Climb:
             else:
                 loaded = self._without(record, stage, hosts, loaded, found)
             self._look_again(record, stage, loaded)
+            others = (self._took[run.folder.name] for run in self._occasions if run is not loaded)
+            record.again_seconds = round(record.again_seconds + sum(others), 1)
         finally:
             self._say_how_often(record)
         if loaded.record.verdict.is_measured:
