@@ -101,8 +101,12 @@ def unlinked_hosts(
         for host in (host for host, is_linked in linked.items() if not is_linked):
             model = models.get(host, "")
             if 2 * having[model] > hosts[model]:
-                said = f"its accelerators have no active {what}, those of {having[model]} of {hosts[model]} hosts do"
-                yield _finding(host, "", ("link_speed", "warning", said, action))
+                is_told = any(_tells(each, f"{links}_up") for each in devices[host])
+                lack = f"have no active {what}" if is_told else f"tell of no {what}"
+                said = f"its accelerators {lack}, those of {having[model]} of {hosts[model]} hosts do"
+                yield _finding(
+                    host, "", ("link_speed", "warning", said, action if is_told else "ask the vendor's tool")
+                )
 
 
 def models_of(info: Mapping[str, Any]) -> str:
