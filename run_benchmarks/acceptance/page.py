@@ -155,13 +155,14 @@ def _joined(said: Sequence[str], words: Words) -> str:
 
 
 def times(rung: RungRecord) -> tuple[str, str]:
-    """How long a rung took, and what was estimated, with the source and how right that was without a soak."""
+    """How long a rung took, and what was estimated, with the source and how right that was without a soak or second look."""
     soak = f", {about(rung.soak_seconds)} of it a soak" if rung.soak_seconds else ""
     if not rung.estimated_seconds:
         return f"{about(rung.seconds)}{soak}", ""
     expected = f"{about(rung.estimated_seconds)} ({rung.estimated_from})"
     if rung.verdict != "not run" and not rung.shrunk:
-        expected += f": it took {(rung.seconds - rung.soak_seconds) / rung.estimated_seconds:.2g} times as long"
+        planned = rung.seconds - rung.soak_seconds - rung.again_seconds
+        expected += f": it took {planned / rung.estimated_seconds:.2g} times as long"
     return f"{about(rung.seconds)}{soak}", expected
 
 

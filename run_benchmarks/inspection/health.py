@@ -49,7 +49,8 @@ def examine_health(hosts: Mapping[str, Host], reports: Mapping[str, HostReport],
     asked = [[*folders, "--", *others] for others in peers_of(names)]
     peers = peers_of([hosts[name].address for name in names])
     arguments = {name: [*asked[place], "--", *peers[place]] for place, name in enumerate(names)}
-    result = for_each({name: hosts[name] for name in names}, lambda host: _look(host, arguments[host.name]))
+    script = health_script()
+    result = for_each({name: hosts[name] for name in names}, lambda host: _look(host, script, arguments[host.name]))
     healths = dict(result.succeeded)
     for name, error in result.failed.items():
         reports[name].add("health", str(error)[:MOST_CHARACTERS], "an answer", "log in and look", "not seen")
@@ -86,9 +87,9 @@ def peers_of(addresses: Sequence[str]) -> list[list[str]]:
     return [[addresses[(place + step) % count] for step in steps] for place in range(count)]
 
 
-def _look(host: Host, arguments: Sequence[str]) -> HostHealth:
+def _look(host: Host, script: str, arguments: Sequence[str]) -> HostHealth:
     """A host's own view of its links, devices and clock, by one run of the script."""
-    argv = ["sh", "-c", health_script(), "sh", "", *arguments]
+    argv = ["sh", "-c", script, "sh", "", *arguments]
     return parsed(host.run(argv, deadline=SECONDS, check=False).stdout)
 
 

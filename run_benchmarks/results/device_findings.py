@@ -63,9 +63,14 @@ def device_findings(host: str, monitor: Mapping[str, Any] | None, told: object =
     telling: dict[str, set[str]] = {model: set() for model in models}
     for model, device in zip(models, devices, strict=True):
         telling[model].update(name for name in _TOLD if _tells(device, name))
+    by_programs = {name for vendor in working() if vendor.health is not None for name in vendor.health.by_programs}
     for model, device in zip(models, devices, strict=True):
         if _is_index(device):
-            for found in [*_of_device(device), *_lost_links(device, active), *_untold(device, telling[model])]:
+            for found in [
+                *_of_device(device, by_programs),
+                *_lost_links(device, active),
+                *_untold(device, telling[model]),
+            ]:
                 yield _finding(host, f"accelerator {device['index']}", found)
 
 
@@ -174,13 +179,13 @@ def is_broken_device(finding: PartFinding) -> bool:
     return finding.kind in BROKEN and finding.severity == "fault"
 
 
-def _of_device(device: Mapping[str, Any]) -> Iterator[_Found]:
+def _of_device(device: Mapping[str, Any], by_programs: Container[str]) -> Iterator[_Found]:
     if device.get("lost") is True:
         errors = device.get("errors")
         said = str(errors[-1]) if isinstance(errors, list) and errors else "no answer"
         yield "lost", "fault", f"lost during the round: {said[:200]}", "reset the device or restart the host"
     yield from _memory(device)
-    yield from _events(device)
+    yield from _events(device, by_programs)
     yield from _links(device)
     yield from _fabric(device)
     yield from _heat(device)
@@ -205,13 +210,13 @@ def _memory(device: Mapping[str, Any]) -> Iterator[_Found]:
         yield "memory_errors", "warning", "a row of its memory waits to be remapped", "reset the device"
 
 
-def _events(device: Mapping[str, Any]) -> Iterator[_Found]:
+def _events(device: Mapping[str, Any], by_programs: Container[str]) -> Iterator[_Found]:
     counts = device.get("counts")
     for name in sorted(counts) if isinstance(counts, dict) else []:
         code = str(name).removeprefix("xid_")
         times = _rise(device, name)
         if str(name).startswith("xid_") and code.isdigit() and times:
-            by_program = any(name in vendor.health.by_programs for vendor in working() if vendor.health is not None)
+            by_program = name in by_programs
             text = f"XID {code}{f', {times:g} times' if times > 1 else ''}"
             action = (
                 "look into the program's log" if by_program else "look the XID up in the driver's list; test the device"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from run_benchmarks.commands.check_view import not_seen, show_reports
+from run_benchmarks.inspection import health
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.health import examine_health, judged, parsed, peers_of
 from run_benchmarks.inspection.health_script import health_script
@@ -576,6 +577,19 @@ def test_each_host_sends_to_all_others_of_a_few_and_of_many_to_some_at_every_dis
     few, many = peers_of(list("abcd")), peers_of([f"n{n}" for n in range(600)])
     assert few[1] == ["c", "d", "a"] and peers_of(["a"]) == [[]]
     assert many[599] == ["n0", "n1", "n3", "n7", "n15", "n31", "n63", "n127"]
+
+
+def test_the_script_is_made_once_for_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[None] = []
+    monkeypatch.setattr(health, "health_script", lambda: made.append(None) or "true")
+    names = ["n1", "n2", "n3"]
+    hosts: Any = {
+        name: SimpleNamespace(name=name, address=name, run=lambda *_, **__: SimpleNamespace(stdout=""))
+        for name in names
+    }
+    plan: Any = SimpleNamespace(vendor="cpu", code_dir_host="/a/b", log_root_host="/a/c")
+    examine_health(hosts, {name: HostReport(host=name) for name in names}, plan)
+    assert len(made) == 1
 
 
 def test_what_several_hosts_could_not_look_at_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
