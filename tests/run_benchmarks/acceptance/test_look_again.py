@@ -7,7 +7,6 @@ from itertools import count
 
 import pytest
 
-from run_benchmarks.acceptance import climb
 from run_benchmarks.acceptance.climb import Climb, EndedError, Looked
 from run_benchmarks.acceptance.rungs import (
     NETWORK,
@@ -19,7 +18,7 @@ from tests.run_benchmarks.acceptance.scripted_cluster import Cluster, fault, rea
 def test_a_bad_link_fails_its_rung_though_no_host_is_guilty_once_it_is_seen_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(climb.time, "monotonic", count().__next__)
+    monkeypatch.setattr("run_benchmarks.acceptance.climb.time.monotonic", count().__next__)
     cluster = Cluster({})
     cluster.sees = {"network1": [fault("n1", "n2")], "network2": [fault("n2", "n1")]}
     found = cluster.climb()

@@ -580,16 +580,21 @@ def test_each_host_sends_to_all_others_of_a_few_and_of_many_to_some_at_every_dis
 
 
 def test_the_script_is_made_once_for_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[None] = []
-    monkeypatch.setattr(health, "health_script", lambda: made.append(None) or "true")
+    made: list[str] = []
+
+    def script() -> str:
+        made.append("true")
+        return made[-1]
+
+    def silent(*_: object, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(stdout="")
+
+    monkeypatch.setattr(health, "health_script", script)
     names = ["n1", "n2", "n3"]
-    hosts: Any = {
-        name: SimpleNamespace(name=name, address=name, run=lambda *_, **__: SimpleNamespace(stdout=""))
-        for name in names
-    }
+    hosts: Any = {name: SimpleNamespace(name=name, address=name, run=silent) for name in names}
     plan: Any = SimpleNamespace(vendor="cpu", code_dir_host="/a/b", log_root_host="/a/c")
     examine_health(hosts, {name: HostReport(host=name) for name in names}, plan)
-    assert len(made) == 1
+    assert made == ["true"]
 
 
 def test_what_several_hosts_could_not_look_at_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
