@@ -155,7 +155,7 @@ def _joined(said: Sequence[str], words: Words) -> str:
 
 
 def times(rung: RungRecord) -> tuple[str, str]:
-    """How long a rung took, and what was estimated, with its source and how right it was without a soak or second look."""
+    """How long a rung took, and what was estimated, its source, and how right it was without soak or second look."""
     soak = f", {about(rung.soak_seconds)} of it a soak" if rung.soak_seconds else ""
     if not rung.estimated_seconds:
         return f"{about(rung.seconds)}{soak}", ""
