@@ -63,14 +63,11 @@ def device_findings(host: str, monitor: Mapping[str, Any] | None, told: object =
     telling: dict[str, set[str]] = {model: set() for model in models}
     for model, device in zip(models, devices, strict=True):
         telling[model].update(name for name in _TOLD if _tells(device, name))
-    by_programs = {name for vendor in working() if vendor.health is not None for name in vendor.health.by_programs}
+    by_programs = _by_programs()
     for model, device in zip(models, devices, strict=True):
         if _is_index(device):
-            for found in [
-                *_of_device(device, by_programs),
-                *_lost_links(device, active),
-                *_untold(device, telling[model]),
-            ]:
+            own = [*_of_device(device, by_programs), *_lost_links(device, active)]
+            for found in [*own, *_untold(device, telling[model])]:
                 yield _finding(host, f"accelerator {device['index']}", found)
 
 
@@ -99,19 +96,23 @@ def unlinked_hosts(
     models have some. monitors: the summary of each host's; models: by host.
     """
     devices = {host: own for host, each in monitors.items() if _is_telling(own := _devices(each))}
-    for links, (what, action) in _LINKS.items():
+    for links in _LINKS:
         linked = {host: any(_state(each, f"{links}_up") for each in own) for host, own in devices.items()}
         hosts = Counter(models.get(host, "") for host in linked)
         having = Counter(models.get(host, "") for host, is_linked in linked.items() if is_linked)
         for host in (host for host, is_linked in linked.items() if not is_linked):
             model = models.get(host, "")
             if 2 * having[model] > hosts[model]:
-                is_told = any(_tells(each, f"{links}_up") for each in devices[host])
-                lack = f"have no active {what}" if is_told else f"tell of no {what}"
-                said = f"its accelerators {lack}, those of {having[model]} of {hosts[model]} hosts do"
-                yield _finding(
-                    host, "", ("link_speed", "warning", said, action if is_told else "ask the vendor's tool")
-                )
+                having_some = f"those of {having[model]} of {hosts[model]} hosts do"
+                yield _finding(host, "", _without_links(devices[host], links, having_some))
+
+
+def _without_links(devices: Sequence[Mapping[str, Any]], links: str, having_some: str) -> _Found:
+    """The finding of a host whose devices have no active links, or do not tell of them."""
+    what, action = _LINKS[links]
+    if any(_tells(each, f"{links}_up") for each in devices):
+        return "link_speed", "warning", f"its accelerators have no active {what}, {having_some}", action
+    return "link_speed", "warning", f"its accelerators tell of no {what}, {having_some}", "ask the vendor's tool"
 
 
 def models_of(info: Mapping[str, Any]) -> str:
@@ -177,6 +178,11 @@ def are_links_lost(active: int, inactive: int, active_on_host: Sequence[int]) ->
 def is_broken_device(finding: PartFinding) -> bool:
     """Whether it is an accelerator that broke, so that a round on it may fail."""
     return finding.kind in BROKEN and finding.severity == "fault"
+
+
+def _by_programs() -> set[str]:
+    """The counts that a program causes, and no broken device, of all vendors."""
+    return {name for vendor in working() if vendor.health is not None for name in vendor.health.by_programs}
 
 
 def _of_device(device: Mapping[str, Any], by_programs: Container[str]) -> Iterator[_Found]:
