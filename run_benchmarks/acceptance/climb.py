@@ -207,6 +207,8 @@ class Climb:
             else:
                 loaded = self._without(record, stage, hosts, loaded, found)
             self._look_again(record, stage, loaded)
+            others = (self._took[run.folder.name] for run in self._occasions if run is not loaded)
+            record.again_seconds = round(record.again_seconds + sum(others), 1)
         finally:
             self._say_how_often(record)
         if loaded.record.verdict.is_measured:
@@ -466,8 +468,11 @@ def _standing(record: RungRecord, faults: Sequence[PartFinding]) -> list[PartFin
 
 
 def _is_among(fault: PartFinding, others: Sequence[PartFinding]) -> bool:
-    """Whether one of the others is of the same kind of part and has two hosts of this fault's, or its only one."""
-    alike = (each for each in others if (each.part, each.severity) == (fault.part, fault.severity))
+    """Whether one of the others is of the same kind of part and has two hosts of this fault's, or its only one; a fault
+    is another time of a warning, no warning one of a fault.
+    """
+    severities = {"fault", fault.severity}
+    alike = (each for each in others if each.part == fault.part and each.severity in severities)
     if not fault.hosts:
         return any((each.hosts, each.kind, each.device) == ((), fault.kind, fault.device) for each in alike)
     return any(len({*each.hosts} & {*fault.hosts}) >= min(2, len(fault.hosts)) for each in alike)

@@ -58,7 +58,7 @@ def estimates(
             seconds, source = _usual(rung, vendor, hosts), "estimate"
         else:
             record, each = then
-            own = each.seconds - each.soak_seconds - each.tools_seconds
+            own = each.seconds - each.soak_seconds - each.tools_seconds - each.again_seconds
             seconds, source = own * _work(rung, hosts) / _work(rung, len(each.hosts)), record.accept_id
             if rung in tools and each.tools == tools[rung].calls:
                 others = each.tools_seconds
@@ -100,7 +100,7 @@ def about(seconds: float) -> str:
 
 
 def _counts(record: RungRecord, rung: str) -> bool:
-    """Whether it is that rung, whole, and had no occasion beyond the planned ones."""
+    """Whether it is that rung, whole, and had no occasion beyond the planned ones but those of again_seconds."""
     is_plain = record.verdict == "pass" and not record.unsteady and not record.shrunk
     return record.rung == rung and is_plain and record.seconds > 0
 

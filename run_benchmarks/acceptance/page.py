@@ -19,6 +19,14 @@ SHOWN, FINDINGS = 5, 3
 STYLE = "td{vertical-align:top}td ul{margin:0;padding-left:1.2em}td details ul{margin-top:.3em}"
 IN_DOUBT = ": suspected, left in doubt: "
 """In a sentence of `not_run` on a suspect that is neither out nor accepted."""
+NOT_JUDGED = (
+    IN_DOUBT,
+    ": measured, not judged: ",
+    "--against: not compared, ",
+    " compared with none: ",
+    " of all operations stall, ",
+)
+"""In a sentence of `not_run` on what was measured and not judged, which says so."""
 PAIR = re.compile(r" \d+ to \d+$")
 """Of a test of two devices: accept.json has all of them."""
 
@@ -117,12 +125,18 @@ def _row(rung: RungRecord, words: Words) -> tuple[str | list[str], ...]:
     """The cells of a rung; the last has a line for each finding: what failed it, whom it leaves in doubt, what it
     shrank, and what it did not look at.
     """
-    left_out = {said: words("not run: {what}", what=words.reason(said)) for said in rung.not_run}
+    left_out = {said: left_out_of(said, words) for said in rung.not_run}
     doubtful = [line for said, line in left_out.items() if IN_DOUBT in said]
     less = [words("shrunk to fit the budget: {what}", what=", ".join(rung.shrunk))] if rung.shrunk else []
     out, runs = ", ".join(rung.out), ", ".join(rung.runs)
     why = list(dict.fromkeys([*_said(rung.reasons, words), *doubtful, *less, *left_out.values()]))
     return rung.rung, words(rung.verdict), str(len(rung.hosts)), out, *times(rung), runs, why
+
+
+def left_out_of(said: str, words: Words) -> str:
+    """A sentence of a rung's `not_run` in words: that it was not run, unless it was, and was not judged."""
+    what = words.reason(said)
+    return what if any(each in said for each in NOT_JUDGED) else words("not run: {what}", what=what)
 
 
 def untried_vendor(record: AcceptRecord, words: Words) -> str:
@@ -141,13 +155,14 @@ def _joined(said: Sequence[str], words: Words) -> str:
 
 
 def times(rung: RungRecord) -> tuple[str, str]:
-    """How long a rung took, and what was estimated, with the source and how right that was without a soak."""
+    """How long a rung took, and what was estimated, its source, and how right it was without soak or second look."""
     soak = f", {about(rung.soak_seconds)} of it a soak" if rung.soak_seconds else ""
     if not rung.estimated_seconds:
         return f"{about(rung.seconds)}{soak}", ""
     expected = f"{about(rung.estimated_seconds)} ({rung.estimated_from})"
     if rung.verdict != "not run" and not rung.shrunk:
-        expected += f": it took {(rung.seconds - rung.soak_seconds) / rung.estimated_seconds:.2g} times as long"
+        planned = rung.seconds - rung.soak_seconds - rung.again_seconds
+        expected += f": it took {planned / rung.estimated_seconds:.2g} times as long"
     return f"{about(rung.seconds)}{soak}", expected
 
 

@@ -17,10 +17,11 @@ HostState = Literal["accepted", "out", "comes and goes", "not tested"]
 class RungRecord(BaseModel):
     """One rung. reasons: why it failed or was not run. runs: names of the runs that it made. out: hosts that it takes
     out, with the evidence of both occasions; unsteady: suspects that were not confirmed. not_run: tests that could not
-    be made, and why. shrunk: what it did not look at, or less, as the budget had no room.
-    seconds: how long it took, of which soak_seconds is the soak, tools_seconds that of tools of others, called as in
-    tools, with NCCL Inspector; estimated_seconds: with these, without a soak, by estimated_from, an earlier acceptance
-    or an "estimate".
+    be made, and why, and what was measured and not judged. shrunk: what it did not look at, or less, as the budget had
+    no room.
+    seconds: how long it took, of which soak_seconds is the soak, again_seconds what was looked at again, tools_seconds
+    that of tools of others, called as in tools, with NCCL Inspector; estimated_seconds: with these, without a soak or a
+    second look, by estimated_from, an earlier acceptance or an "estimate".
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -36,15 +37,11 @@ class RungRecord(BaseModel):
     shrunk: list[str] = []
     seconds: float = 0.0
     soak_seconds: float = 0.0
+    again_seconds: float = 0.0
     tools: list[str] = []
     tools_seconds: float = 0.0
     estimated_seconds: float | None = None
     estimated_from: str = ""
-
-    @property
-    def reason(self) -> str:
-        """The reasons in one line."""
-        return "; ".join(self.reasons)
 
 
 class Usual(BaseModel):

@@ -39,6 +39,8 @@ OF_HOST = {
     "data_read": "look at the disk or mount of the data: SMART, network, read-ahead",
 }
 """Tests whose figure is the host's and no device's, each with what to do about a slow one."""
+OF_DISKS = ("disk_", "data_")
+"""How the names of those of disks and of data begin."""
 MOST_TIMES = 10
 """How many times the median of its peers the figure of a device may be, of those that are alike."""
 FEWEST_OF_PAIRS = 3
@@ -97,8 +99,8 @@ def proven(run: LoadedRun) -> set[str]:
 
 
 def unattributed(run: LoadedRun) -> list[PartFinding]:
-    """The faults of which no host is known to be guilty, such as a bad link or rack, and that may not come again; and,
-    as warnings, stalls of which it is not known whose they are.
+    """The faults of which no host is known to be guilty, such as a bad link or rack, and that may not come again; and
+    stalls of which it is not known whose they are: many are a fault, few a warning.
     """
     faults = [each for each in _of_nobody(run) if each.severity == "fault" and each.kind != UNLIKE]
     return [*faults, *stalls_of_nobody(run)]
@@ -133,7 +135,8 @@ def _wrong(record: RoundRecord, step: Mapping[str, object], rank: int, why: str)
     if test not in OF_HOST:
         return f"device {_local(record, rank)}: {why}"
     model = _disk_of(step, rank)
-    return f"{test}{f' on {model}' if model else ''}: {why}: {OF_HOST[test]}"
+    action = OF_HOST[test] if why != "wrong result" or test.startswith(OF_DISKS) else ""
+    return ": ".join(filter(None, [f"{test}{f' on {model}' if model else ''}", why, action]))
 
 
 def _disk_of(step: Mapping[str, object], rank: int) -> str:
@@ -141,7 +144,8 @@ def _disk_of(step: Mapping[str, object], rank: int) -> str:
     models, places = step.get("disk_models"), step.get("disk_model_of_ranks")
     if not isinstance(models, list):
         return ""
-    place = places[rank] if isinstance(places, list) and rank < len(places) else 0
+    of_ranks = places if isinstance(places, list) else [0] * (rank + 1) if places is None else []
+    place = of_ranks[rank] if rank < len(of_ranks) else None
     return str(models[place])[:80] if isinstance(place, int) and 0 <= place < len(models) else ""
 
 
@@ -349,7 +353,7 @@ def not_against(run: LoadedRun, usual: Levels) -> list[str]:
 
 def _slow_ranks(figure: _Figure, record: RoundRecord, limit: float, usual: Usual | None) -> dict[int, str]:
     """By rank, how far its figure is behind its peers, what was usual, and the datasheet."""
-    most = max(limit, DISK_LIMIT) if figure.test.startswith(("disk_", "data_")) else limit
+    most = max(limit, DISK_LIMIT) if figure.test.startswith(OF_DISKS) else limit
     slower = {} if figure.is_judged else behind(figure.values, most, figure.better)
     found = {rank: f"{percent:.0f} % below its peers' median" for rank, percent in slower.items()}
     if not figure.is_judged and figure.test not in OF_HOST:

@@ -21,7 +21,16 @@ from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Look
 from run_benchmarks.acceptance.devices import usual_devices
 from run_benchmarks.acceptance.estimate import earlier_ones, estimates, in_words
 from run_benchmarks.acceptance.kinds import alike_first
-from run_benchmarks.acceptance.page import PAGE_FILE, PAIR, times, untried_vendor, verdict_of, warned_rows, write_page
+from run_benchmarks.acceptance.page import (
+    PAGE_FILE,
+    PAIR,
+    left_out_of,
+    times,
+    untried_vendor,
+    verdict_of,
+    warned_rows,
+    write_page,
+)
 from run_benchmarks.acceptance.records import ACCEPT_FILE, SCHEMA_VERSION, AcceptRecord
 from run_benchmarks.acceptance.rungs import (
     FEWEST,
@@ -564,7 +573,7 @@ def show(record: AcceptRecord, folder: Path) -> None:
             what = ", ".join(rung.shrunk)
             say(f"{rung.rung}: {words('shrunk to fit the budget: {what}', what=what)}")
         for said in rung.not_run:
-            say(words("{rung}: not run: {why}", rung=rung.rung, why=said))
+            say(f"{rung.rung}: {left_out_of(said, words)}")
     good = sum(state == "accepted" for state in record.hosts.values())
     ready, total = words(verdict_of(record).upper()), len(record.hosts)
     if untried := untried_vendor(record, words):

@@ -49,7 +49,8 @@ def examine_health(hosts: Mapping[str, Host], reports: Mapping[str, HostReport],
     asked = [[*folders, "--", *others] for others in peers_of(names)]
     peers = peers_of([hosts[name].address for name in names])
     arguments = {name: [*asked[place], "--", *peers[place]] for place, name in enumerate(names)}
-    result = for_each({name: hosts[name] for name in names}, lambda host: _look(host, arguments[host.name]))
+    script = health_script()
+    result = for_each({name: hosts[name] for name in names}, lambda host: _look(host, script, arguments[host.name]))
     healths = dict(result.succeeded)
     for name, error in result.failed.items():
         reports[name].add("health", str(error)[:MOST_CHARACTERS], "an answer", "log in and look", "not seen")
@@ -63,15 +64,19 @@ def _unasked(healths: Mapping[str, HostHealth], name: str) -> Iterator[tuple[str
     """The hosts of a vendor with accelerators of whose state no tool was asked."""
     vendor = vendors.load(name)
     if vendor.monitor_name:
+        why, action = f"the check asks no tool of {name}", "ask the vendor's own tool"
+        if vendor.health is not None:
+            why, action = f"no device of {name} is found", "look whether lspci shows it and its driver is loaded"
         for host in (each for each, health in healths.items() if not _are_devices_asked(health, vendor.health)):
-            why, action = f"no tool of {name} is asked", "ask the vendor's own tool"
             yield host, ("state of the accelerators", why, "an answer", action, "not seen")
 
 
 def _are_devices_asked(health: HostHealth, check: HealthCheck | None) -> bool:
-    """Whether accelerators were asked for their state, or are said not to answer."""
-    is_silent = check is not None and any(what.endswith(check.kind) for what, _ in health.of("cannot", 2))
-    return is_silent or not health.is_whole or (check is not None and check.key in health.lines)
+    """Whether accelerators were asked for their state, or the vendor's own script says that they do not answer."""
+    if check is None:
+        return not health.is_whole
+    silent = (what for what, _ in health.of("cannot", 2) if f'say cannot "{what}\t' in check.script)
+    return not health.is_whole or check.key in health.lines or any(what.endswith(check.kind) for what in silent)
 
 
 def peers_of(addresses: Sequence[str]) -> list[list[str]]:
@@ -82,9 +87,9 @@ def peers_of(addresses: Sequence[str]) -> list[list[str]]:
     return [[addresses[(place + step) % count] for step in steps] for place in range(count)]
 
 
-def _look(host: Host, arguments: Sequence[str]) -> HostHealth:
+def _look(host: Host, script: str, arguments: Sequence[str]) -> HostHealth:
     """A host's own view of its links, devices and clock, by one run of the script."""
-    argv = ["sh", "-c", health_script(), "sh", "", *arguments]
+    argv = ["sh", "-c", script, "sh", "", *arguments]
     return parsed(host.run(argv, deadline=SECONDS, check=False).stdout)
 
 

@@ -63,9 +63,11 @@ def device_findings(host: str, monitor: Mapping[str, Any] | None, told: object =
     telling: dict[str, set[str]] = {model: set() for model in models}
     for model, device in zip(models, devices, strict=True):
         telling[model].update(name for name in _TOLD if _tells(device, name))
+    by_programs = _by_programs()
     for model, device in zip(models, devices, strict=True):
         if _is_index(device):
-            for found in [*_of_device(device), *_lost_links(device, active), *_untold(device, telling[model])]:
+            own = [*_of_device(device, by_programs), *_lost_links(device, active)]
+            for found in [*own, *_untold(device, telling[model])]:
                 yield _finding(host, f"accelerator {device['index']}", found)
 
 
@@ -94,15 +96,23 @@ def unlinked_hosts(
     models have some. monitors: the summary of each host's; models: by host.
     """
     devices = {host: own for host, each in monitors.items() if _is_telling(own := _devices(each))}
-    for links, (what, action) in _LINKS.items():
+    for links in _LINKS:
         linked = {host: any(_state(each, f"{links}_up") for each in own) for host, own in devices.items()}
         hosts = Counter(models.get(host, "") for host in linked)
         having = Counter(models.get(host, "") for host, is_linked in linked.items() if is_linked)
         for host in (host for host, is_linked in linked.items() if not is_linked):
             model = models.get(host, "")
             if 2 * having[model] > hosts[model]:
-                said = f"its accelerators have no active {what}, those of {having[model]} of {hosts[model]} hosts do"
-                yield _finding(host, "", ("link_speed", "warning", said, action))
+                having_some = f"those of {having[model]} of {hosts[model]} hosts do"
+                yield _finding(host, "", _without_links(devices[host], links, having_some))
+
+
+def _without_links(devices: Sequence[Mapping[str, Any]], links: str, having_some: str) -> _Found:
+    """The finding of a host whose devices have no active links, or do not tell of them."""
+    what, action = _LINKS[links]
+    if any(_tells(each, f"{links}_up") for each in devices):
+        return "link_speed", "warning", f"its accelerators have no active {what}, {having_some}", action
+    return "link_speed", "warning", f"its accelerators tell of no {what}, {having_some}", "ask the vendor's tool"
 
 
 def models_of(info: Mapping[str, Any]) -> str:
@@ -170,13 +180,18 @@ def is_broken_device(finding: PartFinding) -> bool:
     return finding.kind in BROKEN and finding.severity == "fault"
 
 
-def _of_device(device: Mapping[str, Any]) -> Iterator[_Found]:
+def _by_programs() -> set[str]:
+    """The counts that a program causes, and no broken device, of all vendors."""
+    return {name for vendor in working() if vendor.health is not None for name in vendor.health.by_programs}
+
+
+def _of_device(device: Mapping[str, Any], by_programs: Container[str]) -> Iterator[_Found]:
     if device.get("lost") is True:
         errors = device.get("errors")
         said = str(errors[-1]) if isinstance(errors, list) and errors else "no answer"
         yield "lost", "fault", f"lost during the round: {said[:200]}", "reset the device or restart the host"
     yield from _memory(device)
-    yield from _events(device)
+    yield from _events(device, by_programs)
     yield from _links(device)
     yield from _fabric(device)
     yield from _heat(device)
@@ -201,13 +216,13 @@ def _memory(device: Mapping[str, Any]) -> Iterator[_Found]:
         yield "memory_errors", "warning", "a row of its memory waits to be remapped", "reset the device"
 
 
-def _events(device: Mapping[str, Any]) -> Iterator[_Found]:
+def _events(device: Mapping[str, Any], by_programs: Container[str]) -> Iterator[_Found]:
     counts = device.get("counts")
     for name in sorted(counts) if isinstance(counts, dict) else []:
         code = str(name).removeprefix("xid_")
         times = _rise(device, name)
         if str(name).startswith("xid_") and code.isdigit() and times:
-            by_program = any(name in vendor.health.by_programs for vendor in working() if vendor.health is not None)
+            by_program = name in by_programs
             text = f"XID {code}{f', {times:g} times' if times > 1 else ''}"
             action = (
                 "look into the program's log" if by_program else "look the XID up in the driver's list; test the device"

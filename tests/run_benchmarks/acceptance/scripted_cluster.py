@@ -9,6 +9,7 @@ from types import MappingProxyType
 from protocol.finding import FindingKind, PartFinding
 from run_benchmarks.acceptance.climb import Climb, EndedError, Looked
 from run_benchmarks.acceptance.estimate import Estimate
+from run_benchmarks.acceptance.records import RungRecord
 from run_benchmarks.acceptance.rungs import (
     RUNGS,
     Cases,
@@ -95,6 +96,11 @@ class Cluster:
             gate=self.gate,
             expected={rung: Estimate(seconds=seconds, source="estimate") for rung, seconds in expected.items()},
         )
+
+
+def reason(rung: RungRecord) -> str:
+    """The reasons of a rung in one line."""
+    return "; ".join(rung.reasons)
 
 
 def fault(*hosts: str, drained: bool = False, **more: object) -> PartFinding:

@@ -22,7 +22,7 @@ from run_benchmarks.acceptance.rungs import (
 from run_benchmarks.acceptance.suspects import OfDevice, Suspects
 from run_benchmarks.console.language import Words
 from run_benchmarks.results.loading import LoadedRun
-from tests.run_benchmarks.acceptance.scripted_cluster import HOSTS, Cluster, fault
+from tests.run_benchmarks.acceptance.scripted_cluster import HOSTS, Cluster, fault, reason
 from tests.run_benchmarks.results.network_rounds import a_round
 
 
@@ -71,7 +71,7 @@ def test_the_diagnostics_of_the_vendor_are_a_run_of_health_whose_suspects_are_co
     assert whole.rungs[0].verdict == "pass" and whole.rungs[0].runs == ["run_health1"]
     (failing := Cluster({})).fails = {"health1"}
     (made := diagnosed(failing)).step(HEALTH)
-    assert made.rungs[0].verdict == "fail" and made.rungs[0].reason == "PAIRS: rank 0 failed"
+    assert made.rungs[0].verdict == "fail" and reason(made.rungs[0]) == "PAIRS: rank 0 failed"
 
 
 def test_who_is_sick_fails_health_though_its_diagnostics_end_early_and_nobody_is_accepted() -> None:
@@ -80,7 +80,7 @@ def test_who_is_sick_fails_health_though_its_diagnostics_end_early_and_nobody_is
     made = diagnosed(cluster)
     with pytest.raises(EndedError):
         made.step(HEALTH)
-    assert made.rungs[0].verdict == "fail" and "interrupted" in made.rungs[0].reason
+    assert made.rungs[0].verdict == "fail" and "interrupted" in reason(made.rungs[0])
     assert made.states() == dict.fromkeys(HOSTS, "not tested") | {"n0": "out"}
 
 
@@ -189,7 +189,7 @@ def test_a_rung_that_fails_without_a_suspect_says_why() -> None:
     cluster = Cluster({})
     cluster.fails = {"whole1"}
     found = cluster.climb()
-    assert (found.rungs[3].verdict, found.rungs[3].reason) == ("fail", "PAIRS: rank 0 failed")
+    assert (found.rungs[3].verdict, reason(found.rungs[3])) == ("fail", "PAIRS: rank 0 failed")
     assert not found.ready
 
 
@@ -200,7 +200,7 @@ def test_a_failure_that_goes_with_a_host_takes_it_out_and_the_others_are_tested(
     assert found.rungs[3].out == {"n3": ["whole1: slow", "again: it fails with this host: PAIRS: rank 0 failed"]}
     asked = {name: hosts for name, _, hosts in cluster.asked}
     assert asked["whole2"] == ["n0", "n1", "n2", "n4", "n5"] and asked["whole3"] == ["n0", "n1", "n2", "n3"]
-    assert set(found.states().values()) == {"out", "accepted"} and not found.rungs[3].reason
+    assert set(found.states().values()) == {"out", "accepted"} and not reason(found.rungs[3])
 
 
 def test_a_failure_that_does_not_come_again_takes_nobody_out() -> None:
@@ -247,7 +247,7 @@ def test_a_run_that_was_not_made_says_of_no_host_that_it_fails_without_it_and_su
     found = cluster.climb()
     network = found.rungs[2]
     assert network.runs == ["run_network1", "run_network2", "run_network3"]
-    assert network.reason == "PAIRS: rank 0 failed; PAIRS: rank 0 failed", "of the pairs, and of all hosts together"
+    assert reason(network) == "PAIRS: rank 0 failed; PAIRS: rank 0 failed", "of the pairs, and of all hosts together"
     assert network.not_run == ["n0: suspected, left in doubt: network2: slow"]
 
 
@@ -257,7 +257,7 @@ def test_pairs_of_a_suspect_alone_prove_nothing() -> None:
     found = cluster.climb(hosts=["n0", "n1"])
     assert [name for name, _, _ in cluster.asked] == ["single1", "network1", "whole1", "whole2"]
     assert list(found.rungs[2].out) == ["n0"] and found.states()["n1"] == "not tested"
-    assert "no other host is left" in found.rungs[2].reason
+    assert "no other host is left" in reason(found.rungs[2])
 
 
 def test_nothing_is_ready_before_the_last_planned_rung() -> None:
@@ -273,7 +273,7 @@ def test_hosts_that_die_in_a_rung_are_out_and_it_runs_again_with_the_others() ->
     cluster = Cluster({})
     cluster.fails, cluster.falls_ill = {"network1"}, {"network1": "n2"}
     found = cluster.climb()
-    assert list(found.rungs[2].out) == ["n2"] and not found.rungs[2].reason
+    assert list(found.rungs[2].out) == ["n2"] and not reason(found.rungs[2])
     asked = {name: (cases, hosts) for name, cases, hosts in cluster.asked}
     assert asked["network2"] == (["ACCEPT_PAIRS"], ["n0", "n1", "n3", "n4", "n5"]), "the pairs of the others, too"
 
@@ -285,7 +285,7 @@ def test_a_run_that_was_not_made_passes_nothing_and_accepts_nobody(rung: str) ->
     cluster.skipped = {f"{rung}1"}
     found = cluster.climb()
     (record,) = (each for each in found.rungs if each.rung == rung)
-    assert (record.verdict, record.reason) == ("fail", "PAIRS: rank 0 failed")
+    assert (record.verdict, reason(record)) == ("fail", "PAIRS: rank 0 failed")
     assert set(found.states().values()) == {"not tested"} and not found.ready
 
 
@@ -296,7 +296,7 @@ def test_a_second_occasion_that_measures_nothing_leaves_its_suspects_in_doubt(ho
     found = cluster.climb()
     network = found.rungs[2]
     assert "n2: suspected, left in doubt: network1: slow" in network.not_run and not network.unsteady
-    assert network.verdict == "fail" and "suspects are left in doubt: PAIRS: rank 0 failed" in network.reason
+    assert network.verdict == "fail" and "suspects are left in doubt: PAIRS: rank 0 failed" in reason(network)
     assert found.states()["n2"] == "not tested" and found.states()["n0"] == "accepted"
     assert list(network.out) == (["n4"] if how == "fails" else [])
 
@@ -317,9 +317,9 @@ def test_what_was_measured_before_an_interruption_is_kept_and_what_was_not_judge
     climb.leave(RUNGS[len(climb.rungs) :], "the acceptance ended before it")
     assert [rung.rung for rung in climb.rungs] == [*RUNGS] and list(climb.rungs[1].out) == ["n0"]
     ended, *rest = (rung for rung in climb.rungs if rung.verdict == "not run")
-    assert ended.rung == at[:-1] and f"run_{at} was interrupted" in ended.reason
+    assert ended.rung == at[:-1] and f"run_{at} was interrupted" in reason(ended)
     assert ("n2: suspected, left in doubt: network1: slow" in ended.not_run) == doubtful
-    assert all(rung.reason == "the acceptance ended before it" for rung in rest)
+    assert all(reason(rung) == "the acceptance ended before it" for rung in rest)
     assert climb.states() == dict.fromkeys(HOSTS, "not tested") | {"n0": "out"} and not climb.ready
 
 
@@ -328,16 +328,16 @@ def test_a_failure_that_stays_without_its_suspect_is_the_workloads_and_nobody_is
     cluster.fails = {"whole1", "whole2", "whole3"}
     found = cluster.climb()
     assert found.rungs[3].out == {} and found.rungs[3].unsteady == {}
-    assert found.rungs[3].reason == "PAIRS: rank 0 failed; also without n0, n1"
+    assert reason(found.rungs[3]) == "PAIRS: rank 0 failed; also without n0, n1"
     assert set(found.states().values()) == {"not tested"} and not found.ready
 
 
 def test_too_few_hosts_and_a_spent_budget_are_told() -> None:
     one = Cluster({}).climb(hosts=["n0"])
-    assert one.rungs[2].reason == "1 of 1 hosts are left; it needs 2"
+    assert reason(one.rungs[2]) == "1 of 1 hosts are left; it needs 2"
     assert one.states() == {"n0": "not tested"} and not one.ready
     spent = Cluster({}).climb(budget=0.5)
-    assert {rung.reason for rung in spent.rungs} == {"the budget of 0.5 s is spent"}
+    assert {reason(rung) for rung in spent.rungs} == {"the budget of 0.5 s is spent"}
 
 
 def test_rungs_that_do_not_fit_into_a_small_budget_are_shrunk_and_say_what_they_did_not_look_at() -> None:
@@ -368,7 +368,7 @@ def test_whom_a_second_occasion_that_fails_names_first_is_in_doubt() -> None:
     found = cluster.climb()
     said = "n1: suspected, left in doubt: network2: slow"
     assert said in found.rungs[2].not_run and found.states()["n1"] == "not tested"
-    assert "tested again" not in "; ".join([found.rungs[2].reason, *found.rungs[2].not_run]), "it was, and failed"
+    assert "tested again" not in "; ".join([reason(found.rungs[2]), *found.rungs[2].not_run]), "it was, and failed"
 
 
 def test_what_a_run_proves_is_kept_though_the_second_occasion_is_interrupted() -> None:
@@ -378,7 +378,7 @@ def test_what_a_run_proves_is_kept_though_the_second_occasion_is_interrupted() -
     made = cluster.begun()
     with pytest.raises(EndedError):
         made.step(SINGLE)
-    assert "memory: 4 of 4 devices sent no result" in made.rungs[0].reason
+    assert "memory: 4 of 4 devices sent no result" in reason(made.rungs[0])
 
 
 def test_a_device_alone_of_its_kind_has_compared_bits_with_nobody_and_it_is_said() -> None:

@@ -25,7 +25,11 @@ def test_the_newest_acceptance_in_which_a_rung_passed_tells_its_time(tmp_path: P
     unsteady = {"n1": ["slow"]}
     runs = {
         "accept20261101000000": [taken("single", 100), taken("whole", 900, soak_seconds=600.0)],
-        "accept20261102000000": [taken("single", 200), taken("network", 300), taken("whole", 50, verdict="fail")],
+        "accept20261102000000": [
+            taken("single", 200),
+            taken("network", 500, again_seconds=200.0),
+            taken("whole", 50, verdict="fail"),
+        ],
         "accept20261103000000": [taken("single", 999, unsteady=unsteady)],
         "accept20261103000001": [taken("single", 40, shrunk=["ACCEPT_DEVICES: without disk_write"])],
     }

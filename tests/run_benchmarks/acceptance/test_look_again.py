@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
 import pytest
 
@@ -11,16 +12,20 @@ from run_benchmarks.acceptance.rungs import (
     NETWORK,
 )
 from run_benchmarks.console.language import Words
-from tests.run_benchmarks.acceptance.scripted_cluster import Cluster, fault
+from tests.run_benchmarks.acceptance.scripted_cluster import Cluster, fault, reason
 
 
-def test_a_bad_link_fails_its_rung_though_no_host_is_guilty_once_it_is_seen_again() -> None:
+def test_a_bad_link_fails_its_rung_though_no_host_is_guilty_once_it_is_seen_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("run_benchmarks.acceptance.climb.time.monotonic", count().__next__)
     cluster = Cluster({})
     cluster.sees = {"network1": [fault("n1", "n2")], "network2": [fault("n2", "n1")]}
     found = cluster.climb()
-    assert (found.rungs[2].verdict, found.rungs[2].reason) == ("fail", "pair n1-n2: 60 % slow") and not found.ready
+    assert (found.rungs[2].verdict, reason(found.rungs[2])) == ("fail", "pair n1-n2: 60 % slow") and not found.ready
     assert set(found.states().values()) == {"accepted"}, "no host is named"
     assert [name for name, *_ in cluster.asked] == ["single1", "network1", "network2", "network3", "whole1", "whole2"]
+    assert found.rungs[2].again_seconds > 0 and found.rungs[1].again_seconds == 0
 
 
 def test_a_bad_link_that_is_not_seen_again_is_told_and_passes() -> None:
@@ -44,7 +49,7 @@ def test_what_the_second_occasion_beside_suspects_alone_shows_comes_and_goes_and
     network = (found := cluster.climb()).rungs[2]
     assert network.unsteady["n1"] == ["network2: slow", "named on 1 of 2 occasions"]
     assert ([*network.out], "n2" in network.unsteady) == ((["n2"], False) if again else ([], True))
-    assert (network.verdict, network.reason) == ("fail" if again else "pass", "") and not found.ready
+    assert (network.verdict, reason(network)) == ("fail" if again else "pass", "") and not found.ready
     assert found.states()["n1"] == "comes and goes" and "n1" in found.rungs[3].hosts
     assert told_of(found, "n3") == ["seen once, on the second occasion: pair n0-n3: 60 % slow"]
     assert told_of(found, "-") == ["seen once, on the second occasion: rack 7: slow"]
@@ -58,13 +63,13 @@ def test_a_link_that_two_of_three_occasions_show_fails_its_rung() -> None:
     cluster = Cluster({"network": [{"n2"}, {"n2"}]})
     cluster.sees = {"network1": [fault("n0", "n1")], "network2": [fault("n1", "n0")]}
     network = cluster.climb().rungs[2]
-    assert (network.reason, len(network.runs)) == ("pair n0-n1: 60 % slow", 3), "it needs no occasion of its own"
+    assert (reason(network), len(network.runs)) == ("pair n0-n1: 60 % slow", 3), "it needs no occasion of its own"
     cluster = Cluster({"network": [{"n2"}, {"n2"}]})
     cluster.sees = {name: [fault(*pair)] for name, pair in zip(
         ("network1", "network2", "network3"), (("n0", "n1"), ("n0", "n3"), ("n3", "n0")), strict=True
     )}  # fmt: skip
     found = cluster.climb()
-    assert found.rungs[2].reason == "pair n0-n3: 60 % slow" and len(found.rungs[2].runs) == 4
+    assert reason(found.rungs[2]) == "pair n0-n3: 60 % slow" and len(found.rungs[2].runs) == 4
     assert told_of(found, "n1") == ["seen once: pair n0-n1: 60 % slow"] and told_of(found, "n3") == []
 
 
@@ -130,14 +135,14 @@ def test_a_fault_of_a_host_that_the_second_look_takes_out_went_with_it() -> None
         cluster.sees = {name: [fault("n1", "n2")] for name in seen}
         cluster.falls_ill = {"network2": "n1"}
         found = cluster.climb()
-        assert [*found.rungs[2].out] == ["n1"] and found.rungs[2].reason == "" and told_of(found, "n2") == []
+        assert [*found.rungs[2].out] == ["n1"] and reason(found.rungs[2]) == "" and told_of(found, "n2") == []
 
 
 def test_a_run_that_failed_is_not_run_again_for_a_link() -> None:
     cluster = Cluster({})
     cluster.sees, cluster.fails = {"network1": [fault("n1", "n2")]}, {"network1"}
     (pairs, *_) = (found := cluster.climb().rungs[2]).runs
-    assert found.reason == "PAIRS: rank 0 failed; pair n1-n2: 60 % slow: not tested again: its run failed"
+    assert reason(found) == "PAIRS: rank 0 failed; pair n1-n2: 60 % slow: not tested again: its run failed"
     assert (pairs, len(found.runs)) == ("run_network1", 2), "one of pairs, one of all links"
 
 
@@ -159,14 +164,14 @@ def test_a_bad_link_that_could_not_be_looked_at_again_passes_nothing(how: str) -
         made.gate = gate
         made.step(NETWORK)
     (rung,) = made.rungs
-    assert rung.verdict != "pass" and rung.reason.startswith("pair n1-n2: 60 % slow: not tested again: ")
+    assert rung.verdict != "pass" and reason(rung).startswith("pair n1-n2: 60 % slow: not tested again: ")
 
 
 def test_a_bad_link_of_a_host_that_is_out_went_with_it() -> None:
     cluster = Cluster({"network": [{"n1"}, {"n1"}]})
     cluster.sees = {"network1": [fault("n1", "n2"), fault("n1", drained=True)]}
     found = cluster.climb()
-    assert [*found.rungs[2].out] == ["n1"] and not found.rungs[2].reason
+    assert [*found.rungs[2].out] == ["n1"] and not reason(found.rungs[2])
 
 
 def test_two_hosts_whose_bits_differ_are_not_ready_though_nobody_knows_which_one_is_wrong() -> None:
@@ -176,7 +181,7 @@ def test_two_hosts_whose_bits_differ_are_not_ready_though_nobody_knows_which_one
     )
     cluster.sees = {"single1": [unlike]}
     found = cluster.climb()
-    assert (found.rungs[1].verdict, found.rungs[1].reason) == ("fail", "n1, n2: bits differ") and not found.ready
+    assert (found.rungs[1].verdict, reason(found.rungs[1])) == ("fail", "n1, n2: bits differ") and not found.ready
     assert found.rungs[1].runs == ["run_single1"], "they are no matter of chance"
     quiet = Cluster({})
     rows = fault("n1", part="device", kind="memory_errors", severity="warning")
@@ -186,6 +191,6 @@ def test_two_hosts_whose_bits_differ_are_not_ready_though_nobody_knows_which_one
     assert quiet.climb().ready
     later = Cluster({"single": [{"n0"}]})
     later.sees = {"single1": [], "single2": [unlike]}
-    assert later.climb().rungs[1].reason == "n1, n2: bits differ", "those of a second occasion, too"
+    assert reason(later.climb().rungs[1]) == "n1, n2: bits differ", "those of a second occasion, too"
     later.fails, later.sees = {"single1"}, {"single1": [unlike], "single2": [unlike]}
-    assert later.climb().rungs[1].reason == "n1, n2: bits differ", "and of a run that failed, once"
+    assert reason(later.climb().rungs[1]) == "n1, n2: bits differ", "and of a run that failed, once"

@@ -14,6 +14,7 @@ from run_benchmarks.acceptance.rungs import FEWEST, RUNGS, Cases
 from run_benchmarks.commands.accepting import plan_all
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import Verdict
+from tests.run_benchmarks.acceptance.scripted_cluster import reason
 from tests.run_benchmarks.acceptance.simulated_cluster import (
     DEVICES,
     LATE_HOST,
@@ -46,7 +47,7 @@ def test_five_hosts_that_are_bad_in_five_ways_are_taken_out_and_no_other(count: 
         assert set(states.values()) == {"out", "accepted"} and not found.ready, f"seed {seed}"
         assert cluster.rounds <= MOST_ROUNDS, f"seed {seed}"
         assert len(found.rungs[-1].hosts) == count - len(bad.truth)
-        assert len(found.rungs[-1].runs) == 2 and not found.rungs[-1].reason, "a training and a soak"
+        assert len(found.rungs[-1].runs) == 2 and not reason(found.rungs[-1]), "a training and a soak"
 
 
 @pytest.mark.nightly

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from run_benchmarks.acceptance.climb import Looked
+from run_benchmarks.acceptance.page import left_out_of
 from run_benchmarks.acceptance.rungs import NETWORK, Cases
 from run_benchmarks.acceptance.stalls import stalls_of_nobody
 from run_benchmarks.acceptance.suspects import suspects_of
@@ -59,6 +60,22 @@ def test_stalls_everywhere_are_a_fault_of_nobody_and_those_of_one_host_name_it()
     for noise in (QUIET, BUSY):
         healthy = a_round(steps(4, noise, Fault(), 1, repeats=5))
         assert stalls_of_nobody(a_run_of(healthy)) == []
+
+
+def test_stalls_of_a_search_among_many_hosts_are_counted_but_for_single_ones() -> None:
+    values = [each | {"pattern": "adaptive"} for each in steps(18, replace(BUSY, hiccups=0.0), Fault(), 0, repeats=5)]
+    assert stalls_of_nobody(a_run_of(a_round(values))) == []
+    for share, severity in ((0.0, ""), (0.005, "warning"), (0.05, "fault")):
+        groups = [group for each in values for group in each["groups"]]
+        for group in groups:
+            group["stalled_iterations"] = 0
+        for group in (
+            groups[:: max(1, round(1 / share / groups[0]["iterations"]))] if share else groups[:: len(groups) // 2]
+        ):
+            group["stalled_iterations"] = 1
+        found = stalls_of_nobody(a_run_of(a_round(values)))
+        assert [each.severity for each in found] == ([severity] if severity else [])
+        assert not found or found[0].evidence.startswith(f"{100 * share:.1f} %")
 
 
 @pytest.mark.parametrize("made_up", [[{"pattern": "pairs"}], [{"pattern": "pairs", "groups": 3}], [{"pattern": []}]])
@@ -120,8 +137,13 @@ def test_a_lossy_host_that_a_busy_occasion_hides_comes_and_goes_or_its_rung_fail
     assert rung.verdict == "fail" and len(rung.runs) == 3 and not rung.out and not rung.unsteady
     (why,) = rung.reasons
     assert why.endswith(SAID)
-    made = Lossy({"network1": hidden, "network2": few}).begun(HOSTS)
-    assert made.step(NETWORK).verdict == "pass", "one occasion alone shows so many"
+    (said,) = (found.sentence for found in stalls_of_nobody(a_run_of(few)))
+    for first, second in ((hidden, few), (few, hidden)):
+        made = Lossy({"network1": first, "network2": second}).begun(HOSTS)
+        rung = made.step(NETWORK)
+        assert rung.verdict == "pass", "one occasion alone shows so many"
+        assert said in rung.not_run, "two show some"
+        assert left_out_of(said, Words("en")) == said, "it was run"
     made = Lossy({"network1": hidden}).begun(HOSTS)
     rung = made.step(NETWORK)
     assert rung.verdict == "pass" and any(SAID in said for said in made.warned.records()[0].hosts[HOSTS[0]])

@@ -15,6 +15,7 @@ from run_benchmarks.acceptance.kinds import alike_first, identities_of, kinds_of
 from run_benchmarks.acceptance.records import Usual
 from run_benchmarks.acceptance.rungs import SINGLE, Cases
 from run_benchmarks.acceptance.suspects import (
+    OF_HOST,
     against_datasheet,
     agreed,
     in_vain,
@@ -296,6 +297,8 @@ def test_of_ranks_that_all_end_with_an_error_the_one_with_wrong_results_is_the_s
         ({"disk_models": [""]}, ""),
         ({"disk_models": "made up", "disk_model_of_ranks": ["x"]}, ""),
         ({"disk_models": ["KIOXIA"], "disk_model_of_ranks": [9.5] * 48}, ""),
+        ({"disk_models": ["SAMSUNG", "KIOXIA"], "disk_model_of_ranks": [0] * 8}, ""),
+        ({"disk_models": ["SAMSUNG", "KIOXIA"], "disk_model_of_ranks": "x"}, ""),
         ({}, ""),
     ],
 )
@@ -306,6 +309,16 @@ def test_what_is_wrong_of_a_disk_names_its_host_and_the_disk_once_and_no_device(
     record.steps[0]["bad_ranks"] = {"8": "wrong result", "9": "wrong result"}
     (said,) = suspects_of(replace(a_run("run1", [1.0]), rounds={"D": [record]}), LIMIT)["n1"]
     assert said.startswith(f"D: disk_read{disk}: wrong result: look at the disk of the results' folder")
+
+
+@pytest.mark.parametrize(
+    ("why", "action"), [("wrong result", ""), ("40 % below the best rank", f": {OF_HOST['host_memory']}")]
+)
+def test_what_to_do_about_a_slow_test_is_not_said_of_a_wrong_result(why: str, action: str) -> None:
+    record = of_test("host_memory", [3.0] * 6 * DEVICES)
+    record.steps[0]["bad_ranks"] = {"8": why}
+    found = suspects_of(replace(a_run("run1", [1.0]), rounds={"D": [record]}), LIMIT)
+    assert found == {"n1": [f"D: host_memory: {why}{action}"]}
 
 
 def test_a_host_that_sends_no_result_of_its_disk_is_named_without_a_device() -> None:

@@ -35,6 +35,7 @@ from run_benchmarks.errors import InputProblems
 from run_benchmarks.results.records import record_text
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_USAGE
+from tests.run_benchmarks.acceptance.scripted_cluster import reason
 from tests.run_benchmarks.acceptance.test_accept_record import sample
 from training.benchmarks.tools.table import TOOLS
 from vendors import available, load
@@ -301,7 +302,7 @@ def test_a_signal_between_runs_keeps_what_there_is(
     finally:
         signal.signal(number, before)
     record = only_record(tmp_path / "results")
-    assert [(rung.verdict, rung.reason) for rung in record.rungs] == [
+    assert [(rung.verdict, reason(rung)) for rung in record.rungs] == [
         ("not run", "interrupted"),
         ("not run", "the acceptance ended before it"),
     ]
@@ -317,11 +318,11 @@ def test_an_interrupted_run_is_named_with_the_rung_that_was_not_judged(
     monkeypatch.setattr(starting, "start", lambda settings: (EXIT_INTERRUPTED, results / "run7"))
     assert accept(asked, rungs="single", budget="1m", nproc=1)[0] == EXIT_INTERRUPTED
     (rung,) = only_record(results).rungs
-    assert (rung.verdict, rung.reason) == ("not run", "run7 was interrupted: what it measured is there, not judged")
+    assert (rung.verdict, reason(rung)) == ("not run", "run7 was interrupted: what it measured is there, not judged")
     monkeypatch.setattr(starting, "start", lambda settings: (EXIT_FAIL, results / "run8"))
     shutil.rmtree(results)
     assert accept(asked, rungs="single", budget="1m", nproc=1)[0] == EXIT_FAIL
-    assert only_record(results).rungs[0].reason.startswith("run8 could not be made: ")
+    assert reason(only_record(results).rungs[0]).startswith("run8 could not be made: ")
 
 
 def test_a_disk_of_results_that_fills_up_ends_no_measurement_and_hides_none(

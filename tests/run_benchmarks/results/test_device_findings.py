@@ -145,14 +145,23 @@ def test_a_host_whose_accelerators_are_not_seen_beside_hosts_whose_are_is_said()
     assert not list(unseen_hosts({"n4": mute, "n5": states({}, {})})), "a vendor whose tool tells no state"
 
 
-@pytest.mark.parametrize("links", [{}, {"nvlinks_up": 0, "nvlinks_down": 18}])
-def test_a_host_without_links_is_told_beside_most_hosts_of_its_kind_that_have_some(links: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("links", "lack", "action"),
+    [
+        ({}, "tell of no", "ask the vendor's tool"),
+        ({"nvlinks_up": 0, "nvlinks_down": 18}, "have no active", "reset the host; check NVSwitches"),
+    ],
+)
+def test_a_host_without_links_is_told_beside_most_hosts_of_its_kind_that_have_some(
+    links: dict[str, int], lack: str, action: str
+) -> None:
     """Beside NVIDIA's eight GPUs on NVSwitches: cards without bridges are as many hosts of another model."""
     linked, alone = states({"rows_failed": 0, "nvlinks_up": 18}), states({"rows_failed": 0} | links)
     monitors = {"n1": linked, "n2": alone, "n3": linked, "p1": alone, "p2": alone, "p3": alone}
     models = {host: "H100" if host[0] == "n" else "H100 PCIe" for host in monitors}
     (found,) = unlinked_hosts(monitors, models)
-    assert found.sentence == "host n2: its accelerators have no active NVLinks, those of 2 of 3 hosts do"
+    assert found.sentence == f"host n2: its accelerators {lack} NVLinks, those of 2 of 3 hosts do"
+    assert found.suggested_action == action
     assert (found.kind, found.severity, found.drained_hosts) == ("link_speed", "warning", ())
     assert not list(unlinked_hosts({"n1": linked, "n2": alone}, models)), "of two nobody knows which is usual"
     assert not list(unlinked_hosts(monitors | {"n2": {"devices": [{"index": 0}]}, "n4": None}, models)), "it is unseen"
@@ -171,7 +180,7 @@ def test_a_round_tells_a_host_without_links_beside_its_kind(tmp_path: Path) -> N
     nccl: Any = SimpleNamespace(backend="nccl")
     _, seen = _seen_by_monitors(nodes, record, nccl)
     assert [each.sentence for each in seen] == [
-        "host n3: its accelerators have no active NVLinks, those of 3 of 4 hosts do"
+        "host n3: its accelerators tell of no NVLinks, those of 3 of 4 hosts do"
     ]
 
 

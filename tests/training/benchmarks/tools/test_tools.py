@@ -297,18 +297,22 @@ def test_hl_qual_is_told_the_devices_that_the_host_has_and_is_taken_from_their_f
     chosen = Config(tools=["hl_qual"], arguments={"hl_qual": "-gaudi -x"})
     assert host_module.bench_of("hl_qual", chosen).argv[1:] == ("-gaudi", "-x"), "a user's own word stays"
     assert alone("hl_qual", Config(tools=["hl_qual"])).passed == 1
+    (tmp_path / name / "bin" / "hl_qual").unlink()
+    with pytest.raises(NotRunError, match=f"^hl_qual for {name} is not installed$") as error:
+        host_module.bench_of("hl_qual", Config(tools=["hl_qual"]))
+    assert error.value.is_missing, "the other kind's tests are no good here"
 
 
 @pytest.mark.parametrize(
     ("kinds", "found"),
     [([], "none"), (["0x1000"], "0x1000"), (["0x1020", "0x1060"], "0x1020, 0x1060"), (["0x1060", "x"], "0x1060, x")],
 )
-def test_hl_qual_says_that_it_cannot_run_beside_other_devices_and_accuses_nobody(
+def test_hl_qual_says_that_it_cannot_run_beside_other_devices_and_excuses_no_host_that_lost_its_own(
     kinds: list[str], found: str, tmp_path: Path
 ) -> None:
     with pytest.raises(NotRunError, match=f"hl_qual cannot run: it tests Gaudi 2 or Gaudi 3, .*: {found}$") as error:
         gaudi_of_host(with_pci(tmp_path, *kinds))
-    assert error.value.is_missing
+    assert error.value.is_missing is (found != "none")
 
 
 @pytest.mark.parametrize(

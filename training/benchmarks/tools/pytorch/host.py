@@ -95,7 +95,9 @@ def bench_of(name: str, config: Config) -> Bench:
     if any("{gaudi}" in word for word in words):
         kind = gaudi_of_host()
         words = [word.replace("{gaudi}", kind) for word in words]
-        folders = tuple(sorted(folders, key=lambda folder: kind not in folder))
+        folders = tuple(folder for folder in folders if kind in folder)
+        if located(program, folders) is None:
+            raise NotRunError(f"{program} for {kind} is not installed", is_missing=True)
     return Bench(tool, (located(program, folders) or program, *words))
 
 
@@ -103,7 +105,7 @@ def gaudi_of_host(root: Path = PCI_DEVICES) -> str:
     """The name that hl_qual has for the Gaudis of this host.
 
     Raises:
-        NotRunError: there is none that it tests, or there are several kinds.
+        NotRunError: there is none that it tests, or there are several kinds; a host that shows none is not excused.
     """
     kinds: set[str] = set()
     for vendor in root.glob("*/vendor"):
@@ -114,7 +116,7 @@ def gaudi_of_host(root: Path = PCI_DEVICES) -> str:
     if len(names) != 1 or "" in names:
         found = ", ".join(sorted(kinds)) or "none"
         why = f"hl_qual cannot run: it tests Gaudi 2 or Gaudi 3, this host's devices of PCI vendor {HABANA}: {found}"
-        raise NotRunError(why, is_missing=True)
+        raise NotRunError(why, is_missing=bool(kinds))
     return names.pop()
 
 

@@ -8,7 +8,6 @@ activations although they come as these go: FSDP2 makes them on another stream, 
 its own (of an H100 nvidia-smi showed 41 GiB where 33 were allocated at most).
 """
 
-import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, Literal
@@ -17,7 +16,6 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -158,7 +156,7 @@ def activation_bytes(
 
     The CPU kernels keep what those of CUDA do, but for the dropout of attention weights, which counts for the CPU
     alone; plain matrix products keep it everywhere. Of any kernels more is counted than a GPU's hold: weights and what
-    passes between layers in float32, where FSDP2 has bfloat16, and what norms of the CPU keep.
+    passes between layers in float32, where FSDP2 has bfloat16.
     """
     small = _for_one_batch(config, layers, on_cpu=kernels == "cpu")
     batch = benchmark.synthetic_data(small).train[list(range(config.train_batch_size))]
@@ -180,7 +178,6 @@ def activation_bytes(
         own |= {tensor.untyped_storage()._cdata for tensor in (received, *fake.values())}
         enabled = config.precision in _HALF
         with (
-            _Norms() if kernels == "gpu" else contextlib.nullcontext(),
             HeldStorages() as held,
             torch.autocast(
                 "cpu", dtype=_HALF.get(config.precision, torch.bfloat16), enabled=enabled, cache_enabled=False
@@ -198,16 +195,6 @@ def activation_bytes(
                 torch.autograd.backward(loss, torch.ones_like(loss))
             found = most.bytes
     return found - (_kept_copies(model, recompute) if enabled and not is_cast else 0)
-
-
-class _Norms(TorchFunctionMode):
-    """Has RMS norms keep what one kernel of CUDA does: their input, and a number for each row."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.rms_norm:
-            hidden, shape, weight, eps = args
-            return torch.ops.aten._fused_rms_norm(hidden, shape, weight.to(hidden.dtype), eps)[0]
-        return func(*args, **(kwargs or {}))
 
 
 def _are_weights_cast(model: nn.Module, config: TrainingConfig) -> bool:

@@ -40,7 +40,8 @@ def bytes_of_ranks(
 ) -> list[float]:
     """A step's peak in bytes on each rank of a pipeline, or on one rank, without memory_estimate.RESERVED.
 
-    allocated: as of step_bytes; micro-batches of a pipeline leave gradients to one another.
+    allocated: as of step_bytes on one rank; of a pipeline the same as without it: the micro-batches leave gradients to
+    one another, and any kernels' activations count.
     """
     ranks, _ = config.pipeline_parallelism()
     if ranks == 1:
