@@ -69,7 +69,12 @@ PASSED: dict[str, tuple[str, ...]] = {
     "run_benchmarks/rounds/post_mortem.py": (
         '\n{}\ndf -Pk "$1" 2>/dev/null\necho {}\ndf -Pi "$1" 2>/dev/null\ntrue\n',
     ),
-    "run_benchmarks/inspection/health.py": ("read-only|fallen off the bus| UE |ncorrect", "{} more", "not seen"),
+    "run_benchmarks/inspection/health.py": (
+        "read-only|fallen off the bus| UE |ncorrect",
+        "{} more",
+        "not seen",
+        'say cannot "',
+    ),
     "run_benchmarks/inspection/health_of_devices.py": ("not seen",),
     "vendors/health.py": ("not seen",),
     "vendors/amd/health.py": ("XGMI links are down", "amdgpu.*(GPU reset begin|ring [^ ]+ timeout)"),
@@ -100,6 +105,7 @@ PASSED: dict[str, tuple[str, ...]] = {
     ),
     "run_benchmarks/rounds/round.py": (r"^(?:(?:Current thread|Thread) 0x[0-9a-f]+.*|  File \".*\", line \d+ in .*)$",),
     "run_benchmarks/acceptance/suspects.py": (
+        "wrong result",
         r"(?:\w+: )?(device|accelerator) (\d{1,4})(?: to (\d{1,4}))?(?:: |$)",
         "the bits of {} of its kind",
         "one device were compared with none: it is alone",
