@@ -103,16 +103,22 @@ def unlinked_hosts(
         for host in (host for host, is_linked in linked.items() if not is_linked):
             model = models.get(host, "")
             if 2 * having[model] > hosts[model]:
-                having_some = f"those of {having[model]} of {hosts[model]} hosts do"
-                yield _finding(host, "", _without_links(devices[host], links, having_some))
+                yield _finding(host, "", _without_links(devices[host], links, having[model], hosts[model]))
 
 
-def _without_links(devices: Sequence[Mapping[str, Any]], links: str, having_some: str) -> _Found:
-    """The finding of a host whose devices have no active links, or do not tell of them."""
+def _without_links(devices: Sequence[Mapping[str, Any]], links: str, having: int, hosts: int) -> _Found:
+    """The finding of a host whose devices have no active links, or do not tell of them, where those of `having` of
+    `hosts` hosts have some.
+    """
     what, action = _LINKS[links]
     if any(_tells(each, f"{links}_up") for each in devices):
-        return "link_speed", "warning", f"its accelerators have no active {what}, {having_some}", action
-    return "link_speed", "warning", f"its accelerators tell of no {what}, {having_some}", "ask the vendor's tool"
+        said = f"its accelerators have no active {what}, those of {having} of {hosts} hosts do"
+    else:
+        said, action = (
+            f"its accelerators tell of no {what}, those of {having} of {hosts} hosts do",
+            "ask the vendor's tool",
+        )
+    return "link_speed", "warning", said, action
 
 
 def models_of(info: Mapping[str, Any]) -> str:
