@@ -48,7 +48,8 @@ class Tool:
 
     command: prints all devices once and ends. lines: the patterns of a device in the order of its lines, each a pattern
     or those of several versions of the tool; none for a tool of which only the text is kept. headings: what the output
-    has to have, where units stand there. driver: a pattern around the driver's version.
+    has to have, where units stand there. driver: a pattern around the driver's version. older: the table of
+    the tool that older drivers have instead.
     """
 
     command: tuple[str, ...]
@@ -59,8 +60,9 @@ class Tool:
 
     def open_probe(self) -> "ToolProbe":
         """A probe that calls the tool and reads what it prints."""
-        is_old = self.older is not None and not shutil.which(self.command[0]) and shutil.which(self.older.command[0])
-        return ToolProbe(self.older if self.older is not None and is_old else self)
+        known = (self,) if self.older is None else (self, self.older)
+        there = (tool for tool in known if shutil.which(tool.command[0]))
+        return ToolProbe(next(there, self))
 
 
 Device = dict[str, str]

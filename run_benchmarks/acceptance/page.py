@@ -101,7 +101,7 @@ def warned_rows(record: AcceptRecord, words: Words) -> list[tuple[str, str, str]
     """Of each kind of warning how many hosts have it, the first of them, and what was said of the first one."""
     rows = []
     for each in record.warnings:
-        said = _joined(next(iter(each.hosts.values())), words)
+        said = "; ".join(_said(next(iter(each.hosts.values())), words))
         shown = [host for host in each.hosts if host != NOBODY][:SHOWN]
         more = [words("and {n} more", n=each.count - len(shown))] if each.count > len(shown) else []
         rows.append((str(each.count), ", ".join([*shown, *more]), said))
@@ -148,10 +148,6 @@ def untried_vendor(record: AcceptRecord, words: Words) -> str:
 
 def _said(said: Sequence[str], words: Words) -> list[str]:
     return [words.reason(each) for each in said]
-
-
-def _joined(said: Sequence[str], words: Words) -> str:
-    return "; ".join(map(words.reason, said))
 
 
 def times(rung: RungRecord) -> tuple[str, str]:

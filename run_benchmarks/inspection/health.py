@@ -73,10 +73,10 @@ def _unasked(healths: Mapping[str, HostHealth], name: str) -> Iterator[tuple[str
 
 def _are_devices_asked(health: HostHealth, check: HealthCheck | None) -> bool:
     """Whether accelerators were asked for their state, or the vendor's own script says that they do not answer."""
-    if check is None:
+    if check is None or not health.is_whole:
         return not health.is_whole
     silent = (what for what, _ in health.of("cannot", 2) if f'say cannot "{what}\t' in check.script)
-    return not health.is_whole or check.key in health.lines or any(what.endswith(check.kind) for what in silent)
+    return check.key in health.lines or any(what.endswith(check.kind) for what in silent)
 
 
 def peers_of(addresses: Sequence[str]) -> list[list[str]]:

@@ -1,11 +1,12 @@
 """Judges the accelerators of a host by what the monitor read of them: lost, memory errors, XIDs, links, heat."""
 
+import functools
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from protocol.finding import FindingKind, FindingSeverity, PartFinding
-from run_benchmarks.results.monitor_readings import number
+from run_benchmarks.results.monitor_readings import mapping, number
 from vendors import working
 
 ASSUMED_LIMIT_C = 95.0
@@ -63,11 +64,9 @@ def device_findings(host: str, monitor: Mapping[str, Any] | None, told: object =
     telling: dict[str, set[str]] = {model: set() for model in models}
     for model, device in zip(models, devices, strict=True):
         telling[model].update(name for name in _TOLD if _tells(device, name))
-    by_programs = _by_programs()
     for model, device in zip(models, devices, strict=True):
         if _is_index(device):
-            own = [*_of_device(device, by_programs), *_lost_links(device, active)]
-            for found in [*own, *_untold(device, telling[model])]:
+            for found in [*_of_device(device), *_lost_links(device, active), *_untold(device, telling[model])]:
                 yield _finding(host, f"accelerator {device['index']}", found)
 
 
@@ -113,18 +112,14 @@ def _without_links(devices: Sequence[Mapping[str, Any]], links: str, having: int
     what, action = _LINKS[links]
     if any(_tells(each, f"{links}_up") for each in devices):
         said = f"its accelerators have no active {what}, those of {having} of {hosts} hosts do"
-    else:
-        said, action = (
-            f"its accelerators tell of no {what}, those of {having} of {hosts} hosts do",
-            "ask the vendor's tool",
-        )
-    return "link_speed", "warning", said, action
+        return "link_speed", "warning", said, action
+    said = f"its accelerators tell of no {what}, those of {having} of {hosts} hosts do"
+    return "link_speed", "warning", said, "ask the vendor's tool"
 
 
 def models_of(info: Mapping[str, Any]) -> str:
     """The models of a host's accelerators by its sys_info.json, each once; empty where it tells none."""
-    told = info.get("accelerator")
-    devices = _mappings(told.get("devices")) if isinstance(told, dict) else []
+    devices = _mappings(mapping(info.get("accelerator")).get("devices"))
     return ", ".join(sorted({str(each.get("name"))[:100] for each in devices}))
 
 
@@ -186,18 +181,19 @@ def is_broken_device(finding: PartFinding) -> bool:
     return finding.kind in BROKEN and finding.severity == "fault"
 
 
-def _by_programs() -> set[str]:
+@functools.cache
+def _by_programs() -> frozenset[str]:
     """The counts that a program causes, and no broken device, of all vendors."""
-    return {name for vendor in working() if vendor.health is not None for name in vendor.health.by_programs}
+    return frozenset(name for vendor in working() if vendor.health is not None for name in vendor.health.by_programs)
 
 
-def _of_device(device: Mapping[str, Any], by_programs: Container[str]) -> Iterator[_Found]:
+def _of_device(device: Mapping[str, Any]) -> Iterator[_Found]:
     if device.get("lost") is True:
         errors = device.get("errors")
         said = str(errors[-1]) if isinstance(errors, list) and errors else "no answer"
         yield "lost", "fault", f"lost during the round: {said[:200]}", "reset the device or restart the host"
     yield from _memory(device)
-    yield from _events(device, by_programs)
+    yield from _events(device)
     yield from _links(device)
     yield from _fabric(device)
     yield from _heat(device)
@@ -222,13 +218,13 @@ def _memory(device: Mapping[str, Any]) -> Iterator[_Found]:
         yield "memory_errors", "warning", "a row of its memory waits to be remapped", "reset the device"
 
 
-def _events(device: Mapping[str, Any], by_programs: Container[str]) -> Iterator[_Found]:
+def _events(device: Mapping[str, Any]) -> Iterator[_Found]:
     counts = device.get("counts")
     for name in sorted(counts) if isinstance(counts, dict) else []:
         code = str(name).removeprefix("xid_")
         times = _rise(device, name)
         if str(name).startswith("xid_") and code.isdigit() and times:
-            by_program = name in by_programs
+            by_program = name in _by_programs()
             text = f"XID {code}{f', {times:g} times' if times > 1 else ''}"
             action = (
                 "look into the program's log" if by_program else "look the XID up in the driver's list; test the device"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from vendors.amd.health_script import SCRIPT
 from vendors.health import (
     MEMORY_ERRORS,
     DeviceLinks,
-    Found,
     HealthCheck,
-    HostHealth,
     Judge,
     Judged,
     count,
@@ -60,15 +58,11 @@ _JUDGES: Mapping[str, Judge] = {
 }
 
 
-def _judge(health: HostHealth) -> Iterator[Found]:
-    yield from judged_devices(health, "amd", _JUDGES)
-
-
 HEALTH = HealthCheck(
     script=SCRIPT,
     key="amd",
     kind="GPUs",
-    judge=_judge,
+    judge=lambda health: judged_devices(health, "amd", _JUDGES),
     links=(
         DeviceLinks(
             key="xgmi",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from vendors.ascend.health_script import SCRIPT
-from vendors.health import MEMORY_ERRORS, Found, HealthCheck, HostHealth, Judge, Judged, count, judged_devices
+from vendors.health import MEMORY_ERRORS, HealthCheck, Judge, Judged, count, judged_devices
 
 
 def _alarm(said: str, _: Sequence[str]) -> Judged:
@@ -31,8 +31,9 @@ _JUDGES: Mapping[str, Judge] = {
 }
 
 
-def _judge(health: HostHealth) -> Iterator[Found]:
-    yield from judged_devices(health, "ascend", _JUDGES)
-
-
-HEALTH = HealthCheck(script=SCRIPT, key="ascend", kind="NPUs", judge=_judge)
+HEALTH = HealthCheck(
+    script=SCRIPT,
+    key="ascend",
+    kind="NPUs",
+    judge=lambda health: judged_devices(health, "ascend", _JUDGES),
+)

@@ -89,16 +89,17 @@ def bench_of(name: str, config: Config) -> Bench:
         NotRunError: it is not installed, or not for the devices of this host.
     """
     tool, words = TOOLS[name], config.words_of(name)
-    program, folders = tool.command[0], tool.folders
-    if located(program, folders) is None:
+    program = tool.command[0]
+    path = located(program, tool.folders)
+    if path is None:
         raise NotRunError(f"{program} is not installed", is_missing=True)
     if any("{gaudi}" in word for word in words):
         kind = gaudi_of_host()
         words = [word.replace("{gaudi}", kind) for word in words]
-        folders = tuple(folder for folder in folders if kind in folder)
-        if located(program, folders) is None:
+        path = located(program, tuple(folder for folder in tool.folders if kind in folder))
+        if path is None:
             raise NotRunError(f"{program} for {kind} is not installed", is_missing=True)
-    return Bench(tool, (located(program, folders) or program, *words))
+    return Bench(tool, (path, *words))
 
 
 def gaudi_of_host(root: Path = PCI_DEVICES) -> str:
