@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
+from common.errors import InputProblems, stated
 from common.reading import read_bounded
 from common.whole_files import write_text
 from protocol.outcome import Reference
@@ -17,8 +18,11 @@ SHOWN_PROBLEMS = 3
 MAX_BYTES = 64 << 20
 
 
-class BaselineError(Exception):
+class BaselineError(InputProblems):
     """A run or a baseline file that cannot be used; the message names it and says what is expected."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(stated([text]))
 
 
 class CaseBaseline(BaseModel, frozen=True, extra="forbid"):

@@ -7,8 +7,7 @@ Reads the PerfLog of every rank 0 below the folder; the file is that of `run.py 
 """
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -104,19 +103,9 @@ def _add_compare(parser: VerbParser) -> None:
     )
 
 
-@contextmanager
-def _mistakes_of_input() -> Iterator[None]:
-    """A BaselineError in the block is a mistake in the input."""
-    try:
-        yield
-    except BaselineError as error:
-        raise InputProblems(stated([str(error)])) from error
-
-
 def _save(arguments: argparse.Namespace) -> Summary:
-    with _mistakes_of_input():
-        found = read_run(arguments.run)
-        save(found, arguments.file)
+    found = read_run(arguments.run)
+    save(found, arguments.file)
     count = sum(len(case.entries) for case in found)
     said = f"{arguments.file}: {count} measurements of {arguments.run}"
     return Summary(said, {"file": str(arguments.file), "measurements": count})
@@ -125,9 +114,9 @@ def _save(arguments: argparse.Namespace) -> Summary:
 def _compare(arguments: argparse.Namespace) -> Summary:
     """Every comparison of the cases with those of the same name, device and conditions in the file."""
     mistakes = MistakeList()
-    with mistakes.noted(), _mistakes_of_input():
+    with mistakes.noted():
         found = read_run(arguments.run)
-    with mistakes.noted(), _mistakes_of_input():
+    with mistakes.noted():
         baseline = load(arguments.file)
     mistakes.check()
     lines: list[str] = []
