@@ -56,10 +56,8 @@ def filled(trace: Trace, job: TraceJob) -> Trace:
             old += 1
             for op in sent:
                 # Of the calls up to the wait those count that are still there.
-                overlap = op.overlap
-                if overlap is not None and overlap > 0:
-                    overlap = before[old + overlap] - before[old]
-                ops.append(replace(op, overlap=overlap))
+                later = op.overlap or 0
+                ops.append(replace(op, overlap=before[old + later] - before[old]) if later > 0 else op)
         iterations.append(tuple(ops))
     return _gathering(Trace(job, trace.versions, tuple(iterations)), flat)
 

@@ -23,7 +23,7 @@ from workloads.formats.simai import INFERENCE, SimaiHeader, SimaiWorkload
 from workloads.formats.simai_text import ALL, DP, GROUP, REDUCESCATTER, TP, WORDS, Phase, WorkItem
 from workloads.job.parameters import TRAINING, WorkloadArgs
 from workloads.rows.blocks import Block
-from workloads.rows.calls import Call, Event, Use
+from workloads.rows.calls import GROUPS, Call, Event, Use
 from workloads.rows.ops import CommType
 from workloads.rows.ranks import split_module
 
@@ -92,7 +92,7 @@ def phase(call: Call, compute: int = 0) -> Phase:
     """A column with this collective. Groups that a column has anyway are not named: TENSOR in the first two, and those
     of data in the third.
     """
-    group = GROUP.get(f"{call.group}_group", ALL)
+    group = GROUP.get(GROUPS[call.group].name, ALL)
     return Phase(compute, COLLECTIVE[call.comm_type.name], call.bytes, "" if group in (TP, DP) else group)
 
 

@@ -171,12 +171,13 @@ def _sequences(stream: Stream, rank: int) -> tuple[dict[str, tuple[int, str]], O
 
 def _signature(call: Call, rank: int) -> tuple[str, tuple[object, ...]]:
     """Under which name, and as what, the members of a group must find this call equal."""
+    group = f"{GROUPS[call.group].name} {call.ranks}"
     if call.comm_type in POINT_TO_POINT:
         sends = call.comm_type.name == "isend"
         pair = (rank, call.peer) if sends else (call.peer, rank)
-        return f"{_text(key_of(call))}: rank {pair[0]} sends, rank {pair[1]}{_RECEIVER}", (call.bytes, call.dtype)
+        return f"{group}: rank {pair[0]} sends, rank {pair[1]}{_RECEIVER}", (call.bytes, call.dtype)
     uneven = call.comm_type in EXCHANGES and call.in_splits is not None
-    return _text(key_of(call)), (call.comm_type.name, None if uneven else call.bytes, call.dtype, call.peer)
+    return group, (call.comm_type.name, None if uneven else call.bytes, call.dtype, call.peer)
 
 
 def _text(key: GroupKey) -> str:

@@ -163,7 +163,7 @@ def activation_bytes(
     with FakeTensorMode(allow_non_fake_inputs=False) as mode:
         model = benchmark.build_model(small).train()
         stage = _as_stage(model, ends, layers)
-        is_cast = kernels == "gpu" and _are_weights_cast(model, config)
+        is_cast = kernels == "gpu" and _cast_weights(model, config)
         cut_to_one_rank(model, *config.tensor_parallelism())
         cut_experts_to_one_rank(model, config.expert_parallelism())
         if config.context_parallelism() > 1:
@@ -197,14 +197,16 @@ def activation_bytes(
     return found - (_kept_copies(model, recompute) if enabled and not is_cast else 0)
 
 
-def _are_weights_cast(model: nn.Module, config: TrainingConfig) -> bool:
-    """Whether FSDP2 gathers weights in bfloat16, which they have then; of fake tensors module.to cannot make them."""
+def _cast_weights(model: nn.Module, config: TrainingConfig) -> bool:
+    """Cast the weights to bfloat16 if FSDP2 gathers them so, and say whether; module.to cannot cast fake tensors."""
+    if config.strategy == "ddp" or config.precision != "bf16":
+        return False
     own: dict[int, nn.Parameter] = {}
-    for module in model.modules() if config.strategy != "ddp" and config.precision == "bf16" else ():
+    for module in model.modules():
         for name, old in list(module.named_parameters(recurse=False)):
             new = nn.Parameter(old.detach().to(torch.bfloat16), requires_grad=old.requires_grad)
             setattr(module, name, own.setdefault(id(old), new))
-    return bool(own)
+    return True
 
 
 def _kept_copies(model: BenchmarkModel, recompute: Recompute) -> int:
