@@ -34,10 +34,10 @@ class Sureness(NamedTuple):
             data |= {"stable": False, "makespans_us": every} if self.stopped else {}
             return [f"unstable: {stopped}"] if self.stopped else []
         spread = every[-1] / every[0] - 1
-        if spread < STABLE and not self.stopped:
-            data |= {"stable": True, "makespans_us": every}
+        is_stable = spread < STABLE and not self.stopped
+        data |= {"stable": is_stable, "makespans_us": every}
+        if is_stable:
             return [f"stable: {counted(len(every), 'order')} of simultaneous starts differ by {100 * spread:.2f} %"]
-        data |= {"stable": False, "makespans_us": every}
         typical = median(every)
         above = 100 * (typical / every[0] - 1)
         data |= {"median_us": typical, "typical_above_best_percent": round(above, 2)}

@@ -84,7 +84,7 @@ class MeasuredLinks:
             key: sorted((size, min(map(median, ways.values()))) for size, ways in curve.items())
             for key, curve in {**times[False], **times[True]}.items()
         }
-        if not any(self.curves.values()):
+        if not self.curves:
             raise input_problem("--measured", folder, f"no round that passed measured {', '.join(KNOWN)} of all ranks")
 
     def machine_on(self, machine: Machine) -> Machine:

@@ -173,6 +173,7 @@ class _Slack:
 
     def __init__(self, ways: PortRoutes) -> None:
         self.ways = ways
+        self._most = [SLACK * link.bps for link in ways.kinds]
         self.common: dict[tuple[int, int], list[int]] = {}
         self._ends: tuple[dict[int, int | set[int]], ...] = {}, {}  # of a port: one alone, or several
         self._sums: dict[tuple[int, int], int] = {}
@@ -184,7 +185,7 @@ class _Slack:
         fixed = self.common[source, target] = [ports[0] for ports in steps if len(ports) == 1]
         first, last = (fixed[0], fixed[-1]) if fixed else (NOWHERE, NOWHERE)
         first_bps, last_bps = self._bps(first), self._bps(last)
-        asked, kind_of, most = self._asked, ways.kind_of, [SLACK * link.bps for link in ways.kinds]
+        asked, kind_of, most = self._asked, ways.kind_of, self._most
         for port in chain.from_iterable(ports for ports in steps if len(ports) > 1):
             rates = asked(0, port, first, first_bps), asked(1, port, last, last_bps)
             if min(rates) > most[kind_of[port]]:
