@@ -14,7 +14,6 @@ to an iteration. Each rank is held to one core: else three of four may share one
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.whole_files import write_text
+from run_benchmarks.session.revision import revision
 from simulation.predict.measured_network import MeasuredLinks
 from tests.performance.ranks import ROOT, SMOKE_OPTION, measured_by_ranks
 from tests.performance.rows import Row
@@ -90,8 +90,8 @@ def calls_of(job: str) -> Calls:
     ]
 
 
-def predicted_ms(calls: Calls, steps: Steps, product_us: float) -> float:
-    """Each call as it was measured at the sizes beside its own; product_us: of the product before it, if not in that.
+def links_of(steps: Steps) -> MeasuredLinks:
+    """The collectives' times that these steps of the network benchmark measured.
 
     Raises:
         InputProblems: no steps.
@@ -100,7 +100,11 @@ def predicted_ms(calls: Calls, steps: Steps, product_us: float) -> float:
         path = Path(name) / "parts" / "round1" / "round.json"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({"verdict": "pass", "steps": steps}))
-        links = MeasuredLinks(Path(name))
+        return MeasuredLinks(Path(name))
+
+
+def predicted_ms(calls: Calls, links: MeasuredLinks, product_us: float) -> float:
+    """Each call as measured at the sizes beside its own; product_us: of the product before it, if not in that."""
     found = 0.0
     for kind, size in calls:
         us = links.collective_us(KNOWN[KINDS[kind]], RANKS, 1, size, RANKS)
@@ -117,7 +121,7 @@ def measure(*, smoke: bool = False) -> list[Row]:
 def occasions(name: str, *, smoke: bool, address: str = "", nodes: Sequence[Sequence[str]] = ((),)) -> Steps:
     """The results of each occasion; first those of an earlier call of this name and commit that was interrupted."""
     kept = ROOT / ".cache" / "performance" / f"{name}.json"
-    commit = _commit()
+    commit = revision(ROOT, ()).name or ""
     found = [] if smoke else _kept(kept, commit)
     while len(found) < (1 if smoke else OCCASIONS):
         its = measured_by_ranks(
@@ -140,22 +144,18 @@ def _kept(path: Path, commit: str) -> Steps:
     return found["occasions"] if isinstance(found, dict) and found.get("commit") == commit else []
 
 
-def _commit() -> str:
-    argv = ["git", "describe", "--always", "--abbrev=40", "--dirty"]
-    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-
-
 def rows_of(place: str, found: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Two rows for each job, one for each way to measure the parts; the ratio is predicted over measured."""
     rows = []
+    links = {way: [links_of(each[way]) for each in found] for way in (SUITE, LOOPS)}
     for job in JOBS:
         calls = calls_of(job)
         took = [statistics.median(each["jobs"][job]) / 1e3 for each in found]
         spread = 100 * (max(took) - min(took)) / statistics.median(took)
         for way in (SUITE, LOOPS):
             ms = [
-                predicted_ms(calls, each[way], statistics.median(each["product_us"]) if way == SUITE else 0.0)
-                for each in found
+                predicted_ms(calls, its, statistics.median(each["product_us"]) if way == SUITE else 0.0)
+                for each, its in zip(found, links[way], strict=True)
             ]
             ratios = [its / measured for its, measured in zip(ms, took, strict=True)]
             errors = [100 * (ratio - 1) for ratio in ratios]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from run_benchmarks.session.revision import Revision
 from tests.performance import composed
 from tests.performance.ranks import measured_by_ranks
 
@@ -25,13 +26,13 @@ def test_an_iteration_of_calls_of_random_times_takes_as_long_as_blocks_say() -> 
         return {"collective": name, "world_size": composed.RANKS, "size_bytes": size, "time_us": {"p50": us}, key: us}
 
     parts = [(name, size) for name in composed.KINDS.values() for size in composed.SIZES for _ in range(200)]
+    calls = {job: composed.calls_of(job) for job in composed.JOBS}
     found = {
         "product_us": [50.0],
         composed.LOOPS: [step(name, size, "", block(20, size)) for name, size in parts],
         composed.SUITE: [step(name, size, "last_rank_us", block(20, size) - 50) for name, size in parts],
         "jobs": {
-            job: [sum(block(20, max(size, 1024)) for _, size in composed.calls_of(job)) for _ in range(200)]
-            for job in composed.JOBS
+            job: [sum(block(20, max(size, 1024)) for _, size in its) for _ in range(200)] for job, its in calls.items()
         },
     }
     rows = composed.rows_of("paper", [found] * 3)
@@ -62,7 +63,7 @@ def test_a_call_that_was_cut_off_goes_on_with_the_next_occasion(
     assert composed.occasions("it", smoke=False) == [{"number": 1}, {"number": 2}, {"number": 4}]
     assert not kept.exists()
     kept.write_text(before)
-    monkeypatch.setattr(composed, "_commit", lambda: "another")
+    monkeypatch.setattr(composed, "revision", lambda *_: Revision("another"))
     assert [each["number"] for each in composed.occasions("it", smoke=False)] == [5, 6, 7]
 
 

@@ -238,13 +238,18 @@ def test_a_wrong_outage_is_named(wrong: str, fabric: Path, tmp_path: Path, capsy
     assert not list(tmp_path.glob("w-*"))
 
 
+def add_round(folder: Path, hosts: str, *findings: PartFinding) -> None:
+    """One more round of a run, of these hosts in the order of their node ranks."""
+    place = folder / "NETWORK" / f"round{1 + len([*folder.glob('*/round*')])}"
+    place.mkdir(parents=True)
+    nodes = [{"host": host, "node_rank": rank} for rank, host in enumerate(hosts.split())]
+    record = {"nodes": nodes, "findings": [each.model_dump(mode="json") for each in findings]}
+    (place / "round.json").write_text(json.dumps(record), encoding="utf-8")
+
+
 def run_folder(folder: Path, finding: PartFinding) -> Path:
     """A run's folder with one round of three hosts, as far as a what-if reads it."""
-    place = folder / "run" / "NETWORK" / "round1"
-    place.mkdir(parents=True)
-    nodes = [{"host": f"host{rank}", "node_rank": rank} for rank in range(3)]
-    record = {"nodes": nodes, "findings": [finding.model_dump(mode="json")]}
-    (place / "round.json").write_text(json.dumps(record), encoding="utf-8")
+    add_round(folder / "run", "host0 host1 host2", finding)
     return folder / "run"
 
 
@@ -278,21 +283,8 @@ def test_a_host_that_several_rounds_found_slow_is_slowed_down_once(
     words = ["-n", str(fabric), "-r", f"{tmp_path}/h-", "--op", "AllReduce", "--size", "1M", "--what-if"]
     folder = run_folder(tmp_path, finding("host", "host1"))
     once = network([*words, str(folder)], capsys)["what_if"]
-    first, second = (folder / "NETWORK" / f"round{number}" for number in (1, 2))
-    second.mkdir()
-    record = json.loads((first / "round.json").read_text(encoding="utf-8"))
-    record["nodes"] = [{"host": f"host{rank + 1}", "node_rank": rank} for rank in range(2)]  # without the first host
-    (second / "round.json").write_text(json.dumps(record), encoding="utf-8")
+    add_round(folder, "host1 host2", finding("host", "host1"))
     assert network([*words, str(folder)], capsys)["what_if"] == once
-
-
-def add_round(folder: Path, hosts: str, *findings: PartFinding) -> None:
-    """One more round of a run, of these hosts in the order of their node ranks."""
-    place = folder / "NETWORK" / f"round{1 + len([*folder.glob('*/round*')])}"
-    place.mkdir(parents=True)
-    nodes = [{"host": host, "node_rank": rank} for rank, host in enumerate(hosts.split())]
-    record = {"nodes": nodes, "findings": [each.model_dump(mode="json") for each in findings]}
-    (place / "round.json").write_text(json.dumps(record), encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -459,16 +451,14 @@ def test_mistakes_of_a_thousand_hosts_are_a_line_for_each_kind(
 ) -> None:
     words = ["network", "-n", str(fabric), "-r", f"{tmp_path}/n-", "--op", "AllReduce", "--size", "1M", "--what-if"]
     hosts = [f"host{rank}" for rank in range(1000)]
-    nodes = [{"host": host, "node_rank": rank} for rank, host in enumerate(hosts)]
-    for found, known, said in (
-        (hosts[4:], nodes, "the network has 4 servers, and none for host4 (node rank 4), host5 (node rank 5), host6 "
+    for found, said in (
+        (hosts[4:], "the network has 4 servers, and none for host4 (node rank 4), host5 (node rank 5), host6 "
          "(node rank 6) and 993 more"),
-        ([f"other{rank}" for rank in range(1000)], nodes,
+        ([f"other{rank}" for rank in range(1000)],
          "a finding is about other0, other1, other2 and 997 more, which are no node of its round"),
     ):  # fmt: skip
-        record = {"nodes": known, "findings": [finding("host", host).model_dump(mode="json") for host in found]}
-        place = run_folder(tmp_path / said[:5], finding("host", "host1"))
-        (place / "NETWORK" / "round1" / "round.json").write_text(json.dumps(record), encoding="utf-8")
+        place = tmp_path / said[:5]
+        add_round(place, " ".join(hosts), *(finding("host", each) for each in found))
         assert main([*words, str(place)]) == 2
         error = capsys.readouterr().err
         assert said in error and error.count("\n") == 1

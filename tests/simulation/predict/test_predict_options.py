@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean, median
 
@@ -172,6 +173,13 @@ def test_a_measured_job_calibrates_the_machine_for_the_prediction_of_it(capsys: 
     assert "calibrated on 1 rows" in found["factors"]["source"]  # type: ignore[index]
 
 
+def add_round(folder: Path, *steps: Mapping[str, object], case: str = "case") -> None:
+    """One more round of the network benchmark that passed, with these steps."""
+    path = folder / case / f"round{1 + len([*folder.glob(f'{case}/round*')])}" / "round.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"verdict": "pass", "steps": steps}))
+
+
 def network_folder() -> Path:
     """A run of the network benchmark over four ranks, as far as predict reads it: 10 us and 1 us for each KiB."""
     steps = [
@@ -179,9 +187,7 @@ def network_folder() -> Path:
         for name in ("all_gather", "reduce_scatter")
         for size in (1 << 10, 1 << 20, 1 << 22, 1 << 30)
     ]
-    path = Path("network") / "case" / "round1" / "round.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"verdict": "pass", "steps": steps}))
+    add_round(Path("network"), *steps)
     return Path("network")
 
 
@@ -211,9 +217,7 @@ def test_what_was_measured_inside_a_host_is_not_taken_for_a_group_over_several(t
         {"collective": "all_gather", "world_size": 4, "size_bytes": 1 << 20, "time_us": {"p50": us}, "hosts": hosts}
         for hosts, us in ((["a"], 10.0), (["a", "b", "c", "d"], 900.0))
     ]
-    path = tmp_path / "case/round1/round.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"verdict": "pass", "steps": steps}))
+    add_round(tmp_path, *steps)
     links = MeasuredLinks(tmp_path)
     assert links.machine_on(machines()["H100"]).server == 8
     found = [links.collective_us("ALLGATHER", 4, stride, 1 << 20, 64) for stride in (1, 2, 4, 8, 16)]
@@ -222,11 +226,9 @@ def test_what_was_measured_inside_a_host_is_not_taken_for_a_group_over_several(t
 
 
 def test_of_several_rounds_the_median_counts(tmp_path: Path) -> None:
-    for number, us in enumerate((140.0, 100.0, 130.0), start=1):
-        path = tmp_path / f"case/round{number}/round.json"
-        path.parent.mkdir(parents=True)
+    for us in (140.0, 100.0, 130.0):
         step = {"collective": "all_gather", "world_size": 4, "size_bytes": 1 << 20, "time_us": {"p50": us}}
-        path.write_text(json.dumps({"verdict": "pass", "steps": [step]}))
+        add_round(tmp_path, step)
     assert MeasuredLinks(tmp_path).collective_us("ALLGATHER", 4, 1, 1 << 20, 4) == 130.0
 
 
@@ -238,12 +240,9 @@ def test_of_several_cases_and_variants_the_fastest_counts(tmp_path: Path) -> Non
         ("nccl", True, (60.0, 65.0, 10.0)),
         ("tuned", False, (500.0, 400.0, 300.0)),
     ):
-        for number, us in enumerate(every, start=1):
-            path = tmp_path / f"{case}/round{number}/round.json"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            steps = json.loads(path.read_text())["steps"] if path.is_file() else []
+        for us in every:
             step = {"collective": "all_gather", "world_size": 4, "size_bytes": 1 << 20, "in_place": in_place}
-            path.write_text(json.dumps({"verdict": "pass", "steps": [*steps, step | {"time_us": {"p50": us}}]}))
+            add_round(tmp_path, step | {"time_us": {"p50": us}}, case=case)
     assert MeasuredLinks(tmp_path).collective_us("ALLGATHER", 4, 1, 1 << 20, 4) == 60.0
 
 
@@ -277,9 +276,7 @@ def test_measured_sizes_tell_nccls_times_of_the_sizes_between_them(tmp_path: Pat
             {"collective": "all_reduce", "world_size": 8, "size_bytes": size, "time_us": {"p50": us}}
             for size, us in measured.items()
         ]
-        path = tmp_path / str(number) / "case/round1/round.json"
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps({"verdict": "pass", "steps": steps}))
+        add_round(tmp_path / str(number), *steps)
         links = MeasuredLinks(tmp_path / str(number))
         for size, us in curves[1][key].items():
             if min(measured) < size < max(measured):
