@@ -10,14 +10,14 @@ from pathlib import Path
 from run_benchmarks.acceptance.rungs import RUNGS
 from run_benchmarks.commands.accepting import plan_all
 from tests.performance.rows import Row
-from tests.run_benchmarks.acceptance.simulated_cluster import DEVICES, SimulatedCluster, five_bad
-from tests.run_benchmarks.commands.test_accepting import asked_of
 
 GOAL_S = 60
 
 
 def measure(*, smoke: bool = False) -> list[Row]:
     """One row; with `smoke` of few hosts."""
+    from tests.run_benchmarks.acceptance.simulated_cluster import DEVICES
+
     hosts = 64 if smoke else 4096
     _cpu_s(8)  # what is imported on demand
     fewer, seconds = _cpu_s(hosts // 8), _cpu_s(hosts)
@@ -39,6 +39,9 @@ def _cpu_s(count: int) -> float:
     Raises:
         AssertionError: it takes other hosts out than the bad ones.
     """
+    from tests.run_benchmarks.acceptance.simulated_cluster import DEVICES, SimulatedCluster, five_bad
+    from tests.run_benchmarks.commands.test_accepting import asked_of
+
     names = [f"n{number}" for number in range(count)]
     bad = five_bad(names, 1)
     begin = time.process_time()
