@@ -9,14 +9,14 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, NoReturn
 from urllib.parse import urlsplit
 
 from container.reference import is_reference
-from container.wheels import WheelhouseError, default_cache, hash_files, needed_wheels
+from container.wheels import WheelhouseError, needed_wheels
 from vendors import CaseFileError, ImageParameters, Vendor, vendor_dir
 from vendors.case_files import requirement_names
 
@@ -140,6 +140,7 @@ def image_spec(
     packages: PackageSource = PackageSource(),
     requirements: tuple[Path, ...] = (),
     options: Mapping[str, str] | None = None,
+    hashes_of: Callable[[Iterable[Path]], Mapping[Path, str]] | None = None,
 ) -> ImageSpec:
     """Describe the image of a vendor and framework.
 
@@ -148,6 +149,7 @@ def image_spec(
         packages: where they come from.
         requirements: pip files of the case, from vendors.case_requirements.
         options: replace the vendor's own, by name.
+        hashes_of: gives the sha256 of files, in hex; None: reads each.
 
     Raises:
         ImageSpecError: a base, a file or an option cannot be used.
@@ -162,7 +164,7 @@ def image_spec(
         case = {f"requirements/case/{index}.txt": path for index, path in enumerate(requirements)}
         wheels = _wheels(packages.wheelhouse, workload, requirements)
         context = files | case | wheels
-        hashes = hash_files(context.values(), default_cache())
+        hashes = (hashes_of or _sha256_of)(context.values())
     except (CaseFileError, WheelhouseError, OSError) as error:
         raise ImageSpecError(str(error)) from error
     text = _render(
@@ -189,6 +191,14 @@ def image_spec(
             ContextFile(name, path, path.stat().st_size, hashes[path]) for name, path in sorted(context.items())
         ),
     )
+
+
+def _sha256_of(paths: Iterable[Path]) -> dict[Path, str]:
+    hashes = {}
+    for path in paths:
+        with path.open("rb") as stream:
+            hashes[path] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return hashes
 
 
 def _parameters(vendor: Vendor, framework: str) -> ImageParameters:

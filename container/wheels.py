@@ -1,15 +1,10 @@
-"""Selects the wheels of a wheelhouse that an image needs, and hashes their contents."""
+"""Selects the wheels of a wheelhouse that an image needs."""
 
-import contextlib
-import hashlib
-import json
-import os
 import re
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
-from common.whole_files import write_text
 from vendors.case_files import normalised
 
 # A wheel's file name begins with the distribution's name, escaped to contain no dash (binary distribution format).
@@ -57,47 +52,3 @@ def _requires(wheel: Path) -> list[str]:
     except (zipfile.BadZipFile, StopIteration, OSError) as error:
         raise WheelhouseError(f"{wheel}: not a wheel: {error or 'it has no METADATA'}") from error
     return [normalised(match["name"]) for match in _REQUIRES.finditer(text)]
-
-
-def default_cache() -> Path:
-    """The file with the hashes of files seen before: below $XDG_CACHE_HOME or ~/.cache."""
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(home) / "clusterdyno" / "file-hashes.json"
-
-
-def hash_files(paths: Iterable[Path], cache: Path) -> dict[Path, str]:
-    """sha256 of each file, in hex. A file is read once per path, size and modification time, which `cache` keeps.
-
-    A cache that cannot be read or written only costs time.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
-    known = _read_cache(cache)
-    fresh: dict[str, str] = {}
-    hashes = {}
-    for path in paths:
-        status = path.stat()
-        key = f"{path.resolve()}\n{status.st_size}\n{status.st_mtime_ns}"
-        if key not in known:
-            with path.open("rb") as stream:
-                fresh[key] = hashlib.file_digest(stream, "sha256").hexdigest()
-        hashes[path] = known.get(key) or fresh[key]
-    if fresh:
-        _write_cache(cache, known | fresh)
-    return hashes
-
-
-def _read_cache(path: Path) -> dict[str, str]:
-    try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}
-
-
-def _write_cache(path: Path, known: Mapping[str, str]) -> None:
-    there = {key: value for key, value in known.items() if Path(key.split("\n", 1)[0]).is_file()}
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps(there))

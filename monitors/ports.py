@@ -87,8 +87,6 @@ _INFINIBAND = {
     "ack_timeouts": "hw_counters/local_ack_timeout_err", "retransmits": "hw_counters/roce_adp_retrans",
 }  # fmt: skip
 _IN_WORDS = ("rx_bytes", "tx_bytes")
-# Counters whose increase says that the port, its cable or its peer is bad; drops and pauses tell of congestion.
-ERRORS = ("symbol_errors", "link_downs", "link_recoveries", "rx_errors", "tx_errors", "ack_timeouts")
 
 
 @dataclass(frozen=True, slots=True)

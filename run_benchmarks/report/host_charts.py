@@ -10,7 +10,7 @@ from run_benchmarks.console.language import ENGLISH, Words
 from run_benchmarks.results.curves import NodeCurves, RoundCurves
 from run_benchmarks.results.records import RoundRecord
 
-# Metric (monitors.timeline), its axis, and what a value is divided by.
+# Metric (results.samples.timeline), its axis, and what a value is divided by.
 PERCENT = "%"
 PANELS = (
     ("cpu", "host CPU, %", 1.0),
@@ -27,7 +27,7 @@ PANELS = (
 MOST_LINES, MOST_OUTLIERS = 6, 3
 LOW, HIGH = 0.05, 0.95
 LEAST_FAR = 0.01  # of the median: what is nearer is no outlier
-MOST_POINTS = 10_000  # a host's own curves have MOST_BUCKETS (monitors.timeline)
+MOST_POINTS = 10_000  # a host's own curves have MOST_BUCKETS (results.samples.timeline)
 SLACK_MS = 60_000  # by which the clock of a host may be wrong
 
 

@@ -10,8 +10,8 @@ from typing import Annotated
 from pydantic import BaseModel, Field, ValidationError
 
 from common.charts.chart import rounded
-from monitors.timeline import Timeline
 from run_benchmarks.results.records import load_record
+from run_benchmarks.results.samples.timeline import Timeline
 from run_benchmarks.results.step_curves import StepCurves
 
 CURVES_FILE = "curves.json"
@@ -30,7 +30,7 @@ class Curve(BaseModel, extra="forbid"):
     values: str
 
     def numbers(self) -> list[float | None]:
-        """The values, in the unit of the metric (monitors.timeline); anything that is no number is None."""
+        """The values, in the unit of the metric (samples.timeline); anything that is no number is None."""
         words = self.values.split()
         try:
             found = list(map(float, words))  # nearly always: a run of 512 hosts has millions

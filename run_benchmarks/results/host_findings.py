@@ -4,10 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from monitors.ports import ERRORS
 from protocol.finding import PartFinding
 from run_benchmarks.results.device_findings import device_findings
 from run_benchmarks.results.monitor_readings import PortLink, Sight, mapping, number
+from run_benchmarks.results.samples.summary import ERRORS
 
 MAX_OF_A_HOST = 50
 FEWEST = 3  # hosts among which most can agree against one

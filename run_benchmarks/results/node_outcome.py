@@ -6,8 +6,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from monitors.summary import SummaryError, summarize
-from monitors.timeline import Timeline
 from protocol import safe_json
 from protocol.circumstance import Circumstance, CircumstanceKind, NodeLook
 from protocol.node_record import NODE_EXIT_FILE, NodeExit
@@ -16,6 +14,8 @@ from run_benchmarks.plan.plan import NodePlan
 from run_benchmarks.results.curves import NodeCurves, node_curves
 from run_benchmarks.results.rank_logs import RankLog, rank_log_name, read_rank_log
 from run_benchmarks.results.records import CollectedFile
+from run_benchmarks.results.samples.summary import SummaryError, summarize
+from run_benchmarks.results.samples.timeline import Timeline
 
 
 @dataclass(kw_only=True)

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from monitors.ports import ERRORS
 from protocol.finding import MAX_CHARACTERS, MAX_OBSERVATIONS, PartFinding
 from run_benchmarks.results.monitor_readings import PortLink, Sight
 from run_benchmarks.results.remarks import Remark
+from run_benchmarks.results.samples.summary import ERRORS
 
 # A finding of more hosts is about a group, whose peers are unknown.
 MOST_HOSTS = 2

@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from monitors.disturbances import Disturbances, process_seconds, read_disturbances
 from protocol import safe_json
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.facts import HostFacts
@@ -13,6 +12,7 @@ from run_benchmarks.inspection.machines import SHARED_KERNEL, share_a_kernel
 from run_benchmarks.inspection.neighbours import HostActivity, look
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.remarks import Integrity, Remark
+from run_benchmarks.results.samples.disturbances import Disturbances, process_seconds, read_disturbances
 from run_benchmarks.runtimes.base import Runtime
 from run_benchmarks.state.context import RunningNode
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -23,6 +22,7 @@ from run_benchmarks.errors import ConnectError, LinkLostError, TaskError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.outages import OutOfReachError, Patience, across_outages, is_up
+from run_benchmarks.plan.cache import cache_folder
 from run_benchmarks.plan.plan import Plan
 
 ValueT = TypeVar("ValueT")
@@ -42,9 +42,8 @@ BROKEN = (
 
 
 def spool_folder() -> Path:
-    """The folder on the head node for image archives between two hosts (XDG cache folder)."""
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(cache) / "clusterdyno" / "images"
+    """The folder on the head node for image archives between two hosts (in the cache folder)."""
+    return cache_folder() / "images"
 
 
 def provide_images(

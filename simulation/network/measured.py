@@ -13,13 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel, NonNegativeInt
+from pydantic import BaseModel, Field, NonNegativeInt
 
 from common.errors import MistakeList
 from common.summary import JsonValue, Summary, counted
-from protocol.finding import PartFinding
 from simulation.common.run_folder import read_record, rounds
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, Fabric
 from simulation.topology.homes import Homes, homes_of
@@ -28,10 +27,22 @@ from simulation.topology.whatif import scaled
 
 LEAST_SHARE = 0.001  # of its rate that a part keeps in the simulation
 LOSSY, ASSUMED_LOSS = "link_errors", "0.0001"  # of packets: counters of errors tell no rate
+MOST_HOSTS = 1 << 16  # of a finding
 MOST_TOLD = 20  # rounds that cannot be read, and lines of what was taken over
 _NUMBER = re.compile(r"(\d+)\D*$")
 _LOCAL_RANK = re.compile(r"local rank (\d+)")
 _RAIL = re.compile(r"\brail (\d+)")
+
+
+class Finding(BaseModel, frozen=True):
+    """The fields that are read of a finding of round.json; their meaning stands in the file's description."""
+
+    part: str
+    hosts: Annotated[tuple[str, ...], Field(max_length=MOST_HOSTS)]
+    device: str = ""
+    kind: str
+    share_of_expected: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    sentence: str = ""
 
 
 class SlowPart(NamedTuple):
@@ -54,7 +65,7 @@ class SlowLinks(NamedTuple):
 
 
 Shares = Sequence[tuple[int, float]]
-Findings = list[tuple[int, PartFinding]]
+Findings = list[tuple[int, Finding]]
 """With the number of the round."""
 
 
@@ -283,7 +294,7 @@ def _server_of(records: Sequence["_Round"], servers: int) -> tuple[dict[str, int
     return ranks, said
 
 
-def _parts_of(finding: PartFinding, servers: Mapping[str, int]) -> Iterator[SlowPart]:
+def _parts_of(finding: Finding, servers: Mapping[str, int]) -> Iterator[SlowPart]:
     """The rack, or the part of each host, that a finding is about."""
     together = finding.part == "rack"
     for hosts in [finding.hosts] if together else [(host,) for host in finding.hosts]:
@@ -305,7 +316,7 @@ def _records(folder: Path, mistakes: MistakeList) -> list[tuple[Path, "_Round"]]
     return found
 
 
-def _not_simulated(finding: PartFinding) -> str:
+def _not_simulated(finding: Finding) -> str:
     """Why a finding changes nothing in the simulation; empty if it does."""
     if finding.kind != LOSSY and finding.share_of_expected is None:
         return "no rate was measured"
@@ -329,4 +340,4 @@ class _Round(BaseModel):
     """The fields that are read of round.json."""
 
     nodes: list[_Node]
-    findings: list[PartFinding] = []
+    findings: list[Finding] = []

@@ -1,6 +1,5 @@
 """What goes into an image: templates, wheels, context and the tag over all of it. No Docker here."""
 
-import hashlib
 import io
 import json
 import os
@@ -17,15 +16,8 @@ import pytest
 
 import vendors
 from container.image import LABEL_HASH, REQUIREMENTS, ImageSpec, ImageSpecError, PackageSource, image_spec
-from container.wheels import hash_files, needed_wheels
+from container.wheels import needed_wheels
 from vendors import ImageParameters
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test writes into the user's cache."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "clusterdyno" / "file-hashes.json"
 
 
 def wheel(folder: Path, file_name: str, requires: tuple[str, ...] = (), content: str = "") -> Path:
@@ -272,26 +264,6 @@ def test_a_vendors_own_template_comes_first(tmp_path: Path, monkeypatch: pytest.
     template.write_text("FROM {{ base_imag }}\n")
     with pytest.raises(ImageSpecError, match=r"template mine\.j2: 'base_imag' is undefined"):
         spec()
-
-
-def test_wheels_are_read_once(wheels: Path, own_cache: Path) -> None:
-    path = wheels / "unwanted-1.0-py3-none-any.whl"
-    status = path.stat()
-    first = hash_files([path], own_cache)[path]
-    assert first == hashlib.sha256(path.read_bytes()).hexdigest()
-    path.write_bytes(b"x" * status.st_size)
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert hash_files([path], own_cache)[path] == first, "same path, size and time: not read again"
-    os.utime(path, ns=(1, 1))
-    assert hash_files([path], own_cache)[path] == hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1}'])
-def test_a_damaged_cache_is_no_error(wheels: Path, own_cache: Path, content: str) -> None:
-    own_cache.parent.mkdir(parents=True)
-    own_cache.write_text(content)
-    path = wheels / "unwanted-1.0-py3-none-any.whl"
-    assert hash_files([path], own_cache)[path] == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_needed_wheels_follow_requirements_through_cycles(wheels: Path) -> None:

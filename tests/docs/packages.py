@@ -1,4 +1,4 @@
-"""docs/data/packages.csv, which docs/explanation/architecture.md shows: packages, modules, lines, who imports whom.
+"""docs/data/packages.csv and rooms.csv, which docs/explanation/architecture.md shows: sizes, and who imports whom.
 
 Numbers are rounded and may drift by DRIFT before the table has to be written again; names and imports are exact.
 """
@@ -6,6 +6,7 @@ Numbers are rounded and may drift by DRIFT before the table has to be written ag
 from __future__ import annotations
 
 import csv
+import functools
 import io
 from collections import defaultdict
 from dataclasses import dataclass
@@ -15,7 +16,15 @@ import grimp
 from tests.product import PACKAGES, ROOT
 
 TABLE = ROOT / "docs" / "data" / "packages.csv"
+ROOMS = TABLE.with_name("rooms.csv")
 ROUND_TO = 100  # lines
+PLACES = {
+    "top level": "",
+    "`workloads` (`aicb` before)": "workloads",
+    "`aicb/pytorch` (`aicb` before)": "training.benchmarks.aicb.pytorch",
+    "`network`": "training.benchmarks.network",
+    "`driver/training`": "training.benchmarks.driver.training",
+}
 DRIFT = 0.25  # of the number in the table, at least SMALL modules or ROUND_TO lines
 SMALL = 2
 COMMAND = "python -m tests.docs"
@@ -48,9 +57,14 @@ def short(package: str) -> str:
     return package.removeprefix("run_benchmarks.").removeprefix("training.benchmarks.")
 
 
+@functools.cache
+def _graph() -> grimp.ImportGraph:
+    return grimp.build_graph(*PACKAGES, cache_dir=None)
+
+
 def measured() -> dict[str, Package]:
     """Every package of the code, sorted by name; a package with nothing but empty `__init__.py` is left out."""
-    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
+    graph = _graph()
     modules: defaultdict[str, int] = defaultdict(int)
     lines: defaultdict[str, int] = defaultdict(int)
     imports: defaultdict[str, set[str]] = defaultdict(set)
@@ -64,6 +78,46 @@ def measured() -> dict[str, Package]:
     return {
         name: Package(modules[name], lines[name], tuple(sorted(map(short, imports[name])))) for name in sorted(modules)
     }
+
+
+def rooms(place: str) -> tuple[int, int, int]:
+    """Rooms of a package ("": those of the product), floors on which they stand, pairs of which one imports the other.
+
+    A floor is 1 above the highest that its rooms import. No arrow runs up: that would be a cycle of rooms.
+
+    Raises:
+        RecursionError: there is a cycle.
+    """
+    graph, before = _graph(), f"{place}." if place else ""
+    there = {
+        module: before + module.removeprefix(before).partition(".")[0]
+        for module in graph.modules
+        if module.startswith(before)
+    }
+    below: dict[str, set[str]] = {room: set() for room in there.values()}
+    for module, room in there.items():
+        found = graph.find_modules_directly_imported_by(module)
+        below[room] |= {there[other] for other in found if other in there} - {room}
+
+    @functools.cache
+    def floor(room: str) -> int:
+        return 1 + max(map(floor, below[room]), default=0)
+
+    return len(below), max(map(floor, below)), sum(map(len, below.values()))
+
+
+def rooms_table(table: str) -> str:
+    """The table of rooms with the code's figures of today in its last column, as CSV.
+
+    Raises:
+        KeyError: a place in it is none of PLACES.
+    """
+    header, *rows = csv.reader(table.splitlines())
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows((place, before, ", ".join(map(str, (*rooms(PLACES[place]), 0)))) for place, before, _ in rows)
+    return text.getvalue()
 
 
 def _lines(module: str) -> int:

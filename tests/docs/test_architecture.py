@@ -58,6 +58,11 @@ def test_the_table_says_what_the_code_says() -> None:
     assert not found, f"run `{packages.COMMAND}`: {found}"
 
 
+def test_the_table_of_rooms_says_what_the_code_says() -> None:
+    table = packages.ROOMS.read_text(encoding="utf-8")
+    assert table == packages.rooms_table(table), f"run `{packages.COMMAND}`"
+
+
 def test_every_room_of_the_controller_is_in_the_picture() -> None:
     shown = {box.title.rstrip("/") for box in drawing.read().box}
     rooms = {name.removeprefix("run_benchmarks.") for name in packages.measured() if name.startswith("run_benchmarks.")}

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from monitors.ending import Ending
-from monitors.summary import summarize
+from run_benchmarks.results.samples.summary import summarize
 from tests.monitors.running import REPOSITORY, Monitor, new_vendor
 
 ENDLESS = "--max_seconds=100"

@@ -15,7 +15,7 @@ from monitors import nccl_log, ports, sysinfo
 from monitors.host import CpuSampler, FrequencySampler
 from monitors.ports import PortSampler
 from monitors.sampler import Unavailable
-from monitors.summary import MAX_PORTS, PortIncreases
+from run_benchmarks.results.samples.summary import MAX_PORTS, PortIncreases
 from tests.monitors.fabric_tree import rdma_port, write
 from tests.monitors.running import Monitor
 

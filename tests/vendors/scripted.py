@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from monitors.summary import summarize
+from run_benchmarks.results.samples.summary import summarize
 
 SOURCE = Path(__file__).with_name("scripted_nvml.c")
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,11 +12,11 @@ import networkx
 import pytest
 
 from monitors.ports import PortSampler
-from monitors.summary import PortIncreases
 from monitors.sysinfo import network
 from run_benchmarks.acceptance.links import idle_ports
 from run_benchmarks.acceptance.rungs import EVERY_LINK, NETWORK, stages_of
 from run_benchmarks.results.loading import LoadedRun
+from run_benchmarks.results.samples.summary import PortIncreases
 from simulation.cli import main
 from simulation.topology.fabric import SWITCH
 from simulation.topology.reading import read

@@ -14,7 +14,6 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from monitors.timeline import Timeline
 from protocol.finding import PartFinding
 from protocol.perflog import Event, PerfLogRecord
 from protocol.perflog.record import Metadata
@@ -33,6 +32,7 @@ from run_benchmarks.results.records import (
     write_record,
     write_text,
 )
+from run_benchmarks.results.samples.timeline import Timeline
 from run_benchmarks.results.step_curves import StepBuckets, StepCurves, step_curves
 from run_benchmarks.session.run_record import host_state
 from tests.run_benchmarks.results.rounds import START_MS, host_record

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from monitors.timeline import Timeline
 from run_benchmarks.commands.showing import _figures
 from run_benchmarks.console.language import ENGLISH
 from run_benchmarks.report.host_charts import monitors_chart
@@ -20,6 +19,7 @@ from run_benchmarks.results.curves import RoundCurves, node_curves
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.results.remarks import Integrity, Remark
+from run_benchmarks.results.samples.timeline import Timeline
 from tests.pages import charts_of
 from tests.run_benchmarks.results.recorded_runs import a_run
 from tests.run_benchmarks.results.rounds import (

@@ -9,11 +9,11 @@ from statistics import median
 import pytest
 from pydantic import JsonValue
 
-from monitors.timeline import Timeline
 from protocol.perflog import Event, PerfLogRecord
 from protocol.perflog.record import Metadata
 from run_benchmarks.results.curves import CURVES_FILE, Curve, RoundCurves, node_curves, read_curves
 from run_benchmarks.results.records import record_text
+from run_benchmarks.results.samples.timeline import Timeline
 from run_benchmarks.results.step_curves import MOST_BUCKETS, StepBuckets, step_curves
 
 

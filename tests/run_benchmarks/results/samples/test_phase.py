@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from monitors.summary import summarize
-from tests.monitors.test_summary import device, line
+from run_benchmarks.results.samples.summary import summarize
+from tests.run_benchmarks.results.samples.test_summary import device, line
 
 
 def test_what_lies_outside_does_not_count_and_edges_in_part(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from monitors.timeline import MAX_SERIES, MOST_BUCKETS, Timeline
+from run_benchmarks.results.samples.timeline import MAX_SERIES, MOST_BUCKETS, Timeline
 
 
 def series(timeline: Timeline) -> dict[tuple[str, str], list[float | None]]:

@@ -1,4 +1,4 @@
-"""Summarizes a monitor.jsonl for round.json. Needs the standard library alone: the head node uses it."""
+"""Summarizes a monitor.jsonl for round.json."""
 
 import json
 import math
@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from monitors.phase import PhaseReader, PhaseSummary
-from monitors.timeline import Timeline
+from run_benchmarks.results.samples.phase import PhaseReader, PhaseSummary
+from run_benchmarks.results.samples.timeline import Timeline
 
 # A host may send anything: more ports, counters or longer names than these are left out.
 MAX_PORTS, MAX_COUNTERS, MAX_PORT_CHARACTERS = 256, 64, 64
+# Counters whose increase says that the port, its cable or its peer is bad; drops and pauses tell of congestion.
+ERRORS = ("symbol_errors", "link_downs", "link_recoveries", "rx_errors", "tx_errors", "ack_timeouts")
 
 
 class PortIncreases:

@@ -10,12 +10,18 @@ import pytest
 
 from monitors import loop, sink
 from monitors.accelerator import AcceleratorSampler
-from monitors.disturbances import MAX_KEPT, MAX_SAMPLES, Disturbances, process_seconds, read_disturbances
 from monitors.ending import Ending
 from monitors.foreign import EVERY_S, ForeignProcesses
 from monitors.host import CpuSampler, MemorySampler, ThrottleSampler
 from monitors.sampler import Sampler, Unavailable
 from monitors.sink import SampleSink, Stamp
+from run_benchmarks.results.samples.disturbances import (
+    MAX_KEPT,
+    MAX_SAMPLES,
+    Disturbances,
+    process_seconds,
+    read_disturbances,
+)
 from tests.vendors.fake_nvml import FakeNvml
 from vendors.nvidia.probe import NvmlProbe
 

@@ -1,4 +1,4 @@
-"""Finds disturbances in a monitor.jsonl: clock steps, throttling, other users. Needs the standard library alone."""
+"""Finds disturbances in a monitor.jsonl: clock steps, throttling, other users."""
 
 import json
 from collections.abc import Callable, Collection, Mapping
@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from monitors.summary import MonitorSummary, read_records
+from run_benchmarks.results.samples.summary import MonitorSummary, read_records
 
 STEP_S = 0.1
 # Clocks that are lowered by a power limit, by the application or in idleness are normal for these devices.
@@ -142,10 +142,10 @@ class Disturbances:
 
 
 def read_disturbances(path: Path, *, load: Callable[[bytes], object] = json.loads) -> Disturbances:
-    """Read a monitor.jsonl; `load` as for monitors.summary.summarize.
+    """Read a monitor.jsonl; `load` as for `summarize`.
 
     Raises:
-        OSError, SummaryError: as monitors.summary.summarize.
+        OSError, SummaryError: as for `summarize`.
         KeyError, TypeError, ValueError, AttributeError: for values that are none of a monitor.
     """
     found = Disturbances()

@@ -1,0 +1,54 @@
+"""What the head node keeps between runs to save time: the folder of it, and the hashes of files seen before."""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from common.whole_files import write_text
+
+
+def cache_folder() -> Path:
+    """Below $XDG_CACHE_HOME or ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clusterdyno"
+
+
+def sha256_of(paths: Iterable[Path]) -> dict[Path, str]:
+    """sha256 of each file, in hex. A file is read once per path, size and modification time, which a cache keeps.
+
+    A cache that cannot be read or written only costs time.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    cache = cache_folder() / "file-hashes.json"
+    known = _read_cache(cache)
+    fresh: dict[str, str] = {}
+    hashes = {}
+    for path in paths:
+        status = path.stat()
+        key = f"{path.resolve()}\n{status.st_size}\n{status.st_mtime_ns}"
+        if key not in known:
+            with path.open("rb") as stream:
+                fresh[key] = hashlib.file_digest(stream, "sha256").hexdigest()
+        hashes[path] = known.get(key) or fresh[key]
+    if fresh:
+        _write_cache(cache, known | fresh)
+    return hashes
+
+
+def _read_cache(path: Path) -> dict[str, str]:
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _write_cache(path: Path, known: Mapping[str, str]) -> None:
+    there = {key: value for key, value in known.items() if Path(key.split("\n", 1)[0]).is_file()}
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(there))
