@@ -40,8 +40,8 @@ _Handler: TypeAlias = "Callable[[int, FrameType | None], object] | int | None"
 class VerbParser(argparse.ArgumentParser):
     """Collects the mistakes of a command line and raises all of them as one.
 
-    words: what follows the verb, for options whose help depends on another one. `type=Path` is what a verb reads, and
-    has to be there; what it writes is a `new_path`, `new_file` or `new_folder`.
+    words: what follows the verb, for options whose help depends on another one. `type=Path`, or `name_of_read`, is what
+    a verb reads, and has to be there; what it writes is a `new_path`, `new_file` or `new_folder`.
     """
 
     def __init__(self, program: "Program", verb: str, words: Sequence[str], description: str) -> None:
@@ -109,8 +109,8 @@ class VerbParser(argparse.ArgumentParser):
         except argparse.ArgumentError as error:
             self._mistakes.append(str(error))
             return _UNREAD
-        if action.type is Path and value != STDOUT:
-            self._files.append(value)
+        if action.type in (Path, name_of_read) and value not in (None, STDOUT):
+            self._files.append(Path(value))
         return value
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -119,6 +119,11 @@ class VerbParser(argparse.ArgumentParser):
                 super()._check_value(action, value)
         except argparse.ArgumentError as error:
             self._mistakes.append(str(error))
+
+
+def name_of_read(text: str) -> str | None:
+    """The name of a file that a verb reads, of an option's text; None of the word None, which takes a default away."""
+    return None if text == "None" else text
 
 
 def new_path(text: str) -> Path:

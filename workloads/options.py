@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.command_line import name_of_read
+from common.errors import InputProblems, MistakeList
 from common.units import size_bytes
 from workloads import dialects
 from workloads.dialects.framework import presets as models
@@ -103,6 +105,8 @@ def _kind(name: str) -> Callable[[str], Any]:
     """How the text of a parameter is read."""
     if MEANINGS[name].section == COLLECTIVE and name.endswith("_size"):
         return size
+    if name == "comp_filepath":
+        return name_of_read
     kinds: dict[Any, Callable[[str], Any]] = {
         bool: truth, bool | None: truth_or_auto, int: whole, int | None: whole_or_auto, float: float, str: str,
         str | None: lambda text: None if text == "None" else text,
@@ -221,14 +225,22 @@ def described(given: dict[str, Any], target: str, dialect: str) -> WorkloadArgs:
     """The job that the options of `add_to` describe. `given` then has what its file says, without the preset.
 
     Raises:
-        InputProblems: there is no such preset, or the file is wrong.
+        InputProblems: there is no such preset, or the file is wrong; then also what is wrong with --comp_filepath.
     """
-    with_file(given)
-    model_size = given.pop("model_size", None)
-    try:
-        return resolve(given, model_size, target, dialect)
-    except ValueError as error:
-        raise ParameterError([str(error)]) from None
+    mistakes = MistakeList()
+    with mistakes.noted():
+        with_file(given)
+        model_size = given.pop("model_size", None)
+        try:
+            return resolve(given, model_size, target, dialect)
+        except ValueError as error:
+            raise ParameterError([str(error)]) from None
+    if given.get("comp_filepath") and given.get("aiob_enable"):  # of a job without mistakes the rules check it
+        from workloads.compute import aiob
+
+        with mistakes.noted():
+            aiob.read(Path(given["comp_filepath"]))
+    raise InputProblems(mistakes.mistakes)
 
 
 def note_idle(given: Iterable[str], args: WorkloadArgs, dialect: str, target: str) -> None:

@@ -132,6 +132,8 @@ def test_a_log_csv_on_stdout_is_alone_there(place: str, here: Here) -> None:
     ("name", "words", "said"),
     [
         ("workloads", "compute fill none.csv --device X --dtype q --output o.csv", ["--dtype", "none.csv: No such"]),
+        ("workloads", "compute show --database no.db --what", ["--what", "no.db: No such"]),
+        ("workloads", "simai --aiob_enable --comp_filepath no.txt --what", ["--what", "no.txt: No such"]),
         ("workloads", "export none.csv --chakra - --world_size x", ["--chakra", "--world_size", "none.csv: No such"]),
         ("workloads", "export none.csv --chakra new --world_size 0", ["--world_size 0", "none.csv: No such"]),
         ("simulation", "analytical -n no.topo -w no.txt --what", ["--what", "no.topo: No such", "no.txt: No such"]),
@@ -293,6 +295,7 @@ MISTAKES = {
     "workloads compute show --database none.csv no.csv": ["none.csv", "no.csv"],
     "workloads compute merge x none.csv no.csv": ["none.csv", "no.csv"],
     "workloads analyze none no": ["none: ", "no: "],
+    "workloads simai --job none.yaml --aiob_enable --comp_filepath no.txt": ["--job none.yaml", "no.txt: No such"],
     "simulation topology -gt Q -bw 9x -l q": ["-gt Q", "-bw 9x", "-l q"],
     "simulation topology --from none.yaml -g 8": ["--from none.yaml", "-g 8"],
     "simulation flows -w none.txt -n none.topo --size 1K": ["-w none.txt", "none.topo", "--size 1K"],
@@ -337,7 +340,7 @@ def test_all_options_that_a_verb_lacks_are_told_at_once(name: str, verb: str, he
 
 READ = {
     "--job", "--what-if", "--measured", "--against", "--calibrate", "--network", "--from", "--conf", "--bus-bandwidth",
-    "--comm_groups", "--test-conf", "--cluster-conf", "--rules", "--signers",
+    "--comm_groups", "--test-conf", "--cluster-conf", "--rules", "--signers", "--comp_filepath",
 }  # fmt: skip
 """Options of files that a verb reads; every other one need not be there."""
 READ_BY_VERB = {
@@ -349,7 +352,9 @@ READ_BY_VERB = {
     ("workloads", "diff"): {"first", "second"},
     ("workloads", "export"): {"files"},
     ("workloads", "import"): {"file"},
-    ("workloads", "compute fill"): {"file"},
+    ("workloads", "compute fill"): {"file", "database"},
+    **{("workloads", f"compute {verb}"): {"database"} for verb in ("look-up", "show", "check")},
+    ("workloads", "compute merge"): {"inputs"},
     ("workloads", "log"): {"file"},
     ("workloads", "analyze"): {"first", "second"},
     ("workloads", "visualize"): {"file"},
