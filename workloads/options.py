@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from common.command_line import name_of_read
-from common.errors import InputProblems, MistakeList
+from common.errors import MistakeList
 from common.units import size_bytes
 from workloads import dialects
 from workloads.dialects.framework import presets as models
@@ -228,19 +228,22 @@ def described(given: dict[str, Any], target: str, dialect: str) -> WorkloadArgs:
         InputProblems: there is no such preset, or the file is wrong; then also what is wrong with --comp_filepath.
     """
     mistakes = MistakeList()
-    with mistakes.noted():
-        with_file(given)
-        model_size = given.pop("model_size", None)
-        try:
-            return resolve(given, model_size, target, dialect)
-        except ValueError as error:
-            raise ParameterError([str(error)]) from None
-    if given.get("comp_filepath") and given.get("aiob_enable"):  # of a job without mistakes the rules check it
+    args = mistakes.result(lambda: _described(given, target, dialect))
+    if mistakes.mistakes and given.get("comp_filepath") and given.get("aiob_enable"):  # else the rules check it
         from workloads.compute import aiob
 
-        with mistakes.noted():
-            aiob.read(Path(given["comp_filepath"]))
-    raise InputProblems(mistakes.mistakes)
+        mistakes.result(lambda: aiob.read(Path(given["comp_filepath"])))
+    mistakes.check()
+    return args
+
+
+def _described(given: dict[str, Any], target: str, dialect: str) -> WorkloadArgs:
+    with_file(given)
+    model_size = given.pop("model_size", None)
+    try:
+        return resolve(given, model_size, target, dialect)
+    except ValueError as error:
+        raise ParameterError([str(error)]) from None
 
 
 def note_idle(given: Iterable[str], args: WorkloadArgs, dialect: str, target: str) -> None:

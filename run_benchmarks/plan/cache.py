@@ -1,4 +1,4 @@
-"""What the head node keeps between runs to save time: the folder of it, and the hashes of files seen before."""
+"""Keeps between runs what saves the head node time: a folder, and in it the hashes of files seen before."""
 
 import contextlib
 import hashlib
@@ -11,7 +11,7 @@ from common.whole_files import write_text
 
 
 def cache_folder() -> Path:
-    """Below $XDG_CACHE_HOME or ~/.cache."""
+    """The folder on this machine: below $XDG_CACHE_HOME or ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clusterdyno"
 
 

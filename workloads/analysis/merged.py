@@ -63,7 +63,6 @@ class Merged:
     done_ns: Numbers
     gap_ns: Numbers
     queued_ns: Numbers
-    wait_ns: Numbers
     common_ns: Numbers
     own_ns: Numbers
     last: Flags
@@ -86,10 +85,10 @@ def merge(logs: Sequence[OpLog]) -> Merged:
     )
     place = index_of(op_class, number)
     together = index_of(iteration, team, match, number)
-    wait, common, own, last = _parts(together, issue, done)
+    common, own, last = _parts(together, issue, done)
     return Merged(
         list(classes), list(teams), [log.facts.rank for log in logs], rank, iteration, op_class, place, team, together,
-        issue, done, gap, queued, wait, common, own, last, {log.facts.rank: _iterations(log) for log in logs},
+        issue, done, gap, queued, common, own, last, {log.facts.rank: _iterations(log) for log in logs},
     )  # fmt: skip
 
 
@@ -193,10 +192,10 @@ def index_of(*keys: Numbers) -> Numbers:
     return combined.astype(np.int64)
 
 
-def _parts(together: Numbers, issue: Numbers, done: Numbers) -> tuple[Numbers, Numbers, Numbers, Flags]:
-    """wait, common and own in ns, and who was last, shape (records,) each."""
+def _parts(together: Numbers, issue: Numbers, done: Numbers) -> tuple[Numbers, Numbers, Flags]:
+    """common and own in ns, and who was last, shape (records,) each."""
     if not len(together):
-        return issue, issue, issue, np.zeros(0, np.bool_)
+        return issue, issue, np.zeros(0, np.bool_)
     order = np.argsort(together, kind="stable")
     counts = np.bincount(together)
     starts = np.cumsum(counts) - counts
@@ -204,4 +203,4 @@ def _parts(together: Numbers, issue: Numbers, done: Numbers) -> tuple[Numbers, N
     wait = np.clip(arrival - issue, 0, done - issue)
     rest = done - issue - wait
     common = np.minimum.reduceat(rest[order], starts)[together]
-    return wait, common, rest - common, (issue == arrival) & (counts[together] > 1)
+    return common, rest - common, (issue == arrival) & (counts[together] > 1)
