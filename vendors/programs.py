@@ -102,7 +102,7 @@ def lines(text: str) -> Iterator[str]:
 
 
 def number(word: str) -> float | None:
-    """A figure above 0; None for anything else, such as N/A."""
+    """A figure above 0 in the program's unit; None for anything else, such as N/A."""
     try:
         value = float(word)
     except ValueError:
@@ -111,17 +111,20 @@ def number(word: str) -> float | None:
 
 
 def keep(found: dict[str, float], part: str, value: float) -> None:
+    """Add a figure in the program's unit: of a part the lowest, and no more parts than an answer may have."""
     name = part[:MAX_NAME]
     if name in found or len(found) < MAX_PARTS:
         found[name] = min(value, found.get(name, value))
 
 
 def say(found: dict[str, str], part: str, why: str) -> None:
+    """Add the first failure of a part, with no more parts than an answer may have."""
     name = part[:MAX_NAME]
     if name not in found and len(found) < MAX_PARTS:
         found[name] = why[:MAX_WHY]
 
 
 def unreadable(text: str) -> UnreadableError:
+    """The error of an output without a result."""
     said = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "nothing")
     return UnreadableError(f"printed no result: {said[:MAX_WHY]}")
