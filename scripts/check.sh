@@ -45,6 +45,12 @@ cuda() { # an environment with torch's build for CUDA, whose classes are looked 
     scripts/install.sh .cache/cuda cuda
 }
 
+nccl_tests() { # sources, which .cache/cuda's nvcc builds; without them that test is skipped
+    [ -d .cache/nccl-tests/src ] ||
+        git clone -q --depth 1 --branch v2.17.6 https://github.com/NVIDIA/nccl-tests .cache/nccl-tests ||
+        echo "no sources of nccl-tests here: their build is not tested"
+}
+
 frameworks() { # an environment of its own for aicb trace: Megatron-core and DeepSpeed, about 1 GB
     [ -x .cache/trace/bin/python ] || scripts/make_venv.sh .cache/trace || return
     scripts/install.sh .cache/trace trace

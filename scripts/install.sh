@@ -16,7 +16,7 @@ dev) locks=(-r requirements/dev.lock -r requirements/chakra.lock -r requirements
 docs) locks=(-r requirements/docs.lock) ;;
 paddle) locks=(-r requirements/paddle.lock) ;;
 trace) locks=(-r requirements/trace.lock) ;;
-cuda) locks=(-r requirements/workload.lock -r requirements/torch.lock -r requirements/torch-cuda.lock) ;;
+cuda) locks=(-r requirements/workload.lock -r requirements/torch.lock -r requirements/torch-cuda.lock -r requirements/nvidia.lock) ;;
 *)
     echo "install.sh VENV run|dev|docs|paddle|trace|cuda" >&2
     exit 2

@@ -53,6 +53,7 @@ def main() -> None:
     write("chakra.lock", entries(compiled("chakra.txt", "", "--no-deps")))
     write("gpu-tables.lock", entries(compiled("gpu-tables.txt", "", "--no-deps")))
     write("oracles.lock", entries(compiled("oracles.txt", "", "--no-deps")))
+    write("nvidia.lock", entries(compiled("nvidia.txt", "", "--no-deps")))
     write("torch-cpu.lock", [" \\\n    --hash=sha256:".join([f"torch=={version_of(torch)}+cpu", *sorted(cpu)])])
     write("torch.lock", [torch])
     write("torch-cuda.lock", [entry for entry in workload if CUDA_ONLY.match(name_of(entry))])

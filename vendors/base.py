@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from vendors.datasheet import Datasheet
 from vendors.health import HealthCheck
+from vendors.programs import Program
 
 
 class ProbeUnavailable(Exception):  # noqa: N818 - a state of the host, not a mistake of the program
@@ -148,6 +149,7 @@ class Vendor:
         container gets those that its host has.
     packages, image_variables: distributions, and variables of base images, whose versions sys_info.json shows.
     health: what the health check of hosts asks of the devices before a run, and how it judges the answers.
+    programs: the vendor's own tests of its devices, by the names that cases call them.
     seen: the device and the month of the last run on one ("": none has been seen).
     """
 
@@ -171,4 +173,5 @@ class Vendor:
     packages: tuple[str, ...] = ()
     image_variables: tuple[str, ...] = ()
     health: HealthCheck | None = None
+    programs: Mapping[str, Program] = field(default_factory=dict)
     seen: str = ""

@@ -22,6 +22,7 @@ from tests.vendors.building import abacus_library
 
 HERE = Path(__file__).parent
 BYTES = 256 << 20
+DEVICES = [(f"abacus:{rank}", "Abacus 3000") for rank in range(2)]
 CASES: dict[str, dict[str, Any]] = {
     "LLAMA": {"model": "llama", "config": "config_CPUx1x2", "overrides": {
         "max_steps": 12, "target_loss": None, "eval_interval_samples": 384, "attention": "eager"}},
@@ -126,40 +127,34 @@ def test_a_view_operator_without_a_kernel_of_the_device_is_an_error(project: Pro
     assert "abacus_test::peek appears to be a view operator" in done.stderr
 
 
-def test_a_training_on_the_device_reports_the_device_and_has_the_losses_of_gloo(project: Project) -> None:
-    run, peer = project.run("abacus", "LLAMA"), project.run("cpu", "LLAMA")
-    for rank in range(2):
-        submitted = value_of(run, "LLAMA", "SUBMIT_INFO", rank)
-        assert (submitted["device"], submitted["device_name"]) == (f"abacus:{rank}", "Abacus 3000")
+def all_is_of_the_device(run: Path, gloo: Path) -> None:
+    """Every rank of every case computed on its device, its results are right, and the losses are those over gloo."""
+    for case in CASES:
+        submitted = [value_of(run, case, "SUBMIT_INFO", rank) for rank in range(2)]
+        assert [(each["device"], each["device_name"]) for each in submitted] == DEVICES, case
+        assert value_of(run, case, "FINISHED"), case
     finished = value_of(run, "LLAMA", "FINISHED")
     assert finished["peak_tflops"] == 0.1 and finished["mfu"] > 0 and finished["one_training"] is True
     # The host's process has several times as much, with torch alone.
-    assert 0 < finished["peak_memory_bytes"] < 64 << 20 < value_of(peer, "LLAMA", "FINISHED")["peak_memory_bytes"]
-    assert len(losses(run, "LLAMA")) > 2
+    assert 0 < finished["peak_memory_bytes"] < 64 << 20 < value_of(gloo, "LLAMA", "FINISHED")["peak_memory_bytes"]
+    checked = [value for name, value in events(run, "NETWORK") if name == "STEP_END"]
+    assert checked and all(value["correct"] == "pass" for value in checked)
+    assert len(losses(run, "LLAMA")) > 2 and losses(run, "BERT")
     # Two runs over gloo differ themselves by one unit of float32 (1e-7) after a dozen steps.
-    assert losses(run, "LLAMA") == pytest.approx(losses(peer, "LLAMA"), rel=1e-6)
+    for case in {path.name for path in gloo.iterdir()} & {"LLAMA", "BERT"}:
+        assert losses(run, case) == pytest.approx(losses(gloo, case), rel=1e-6), case
 
 
 @pytest.mark.nightly
-def test_every_device_is_copied_to_from_every_other(project: Project) -> None:
-    run = project.run("abacus", "BASE")
+def test_every_benchmark_runs_on_the_device_in_processes(project: Project) -> None:
+    run = project.run("abacus", *CASES)
+    all_is_of_the_device(run, project.run("cpu", "LLAMA", "BERT"))
     steps = {value["test"]: value for name, value in events(run, "BASE") if name == "STEP_END"}
     matrix = steps["peers"]["peers_of_ranks"]
     assert [[peer is None for peer in row] for row in matrix] == [[True, False], [False, True]]
     assert steps["peers"]["values_of_ranks"] == [matrix[0][1], matrix[1][0]] and steps["peers"]["correct"] == "pass"
     assert value_of(run, "BASE", "FINISHED")["peers_farthest_GBps"] == min(matrix[0][1], matrix[1][0])
     assert steps["host_matmul"]["correct"] == "pass" and not steps["host_matmul"]["odd_ranks"]
-
-
-@pytest.mark.nightly
-def test_every_other_benchmark_runs_on_the_device(project: Project) -> None:
-    run, peer = project.run("abacus", "BERT", "BASE", "AICB", "NETWORK"), project.run("cpu", "BERT")
-    assert losses(run, "BERT") and losses(run, "BERT") == pytest.approx(losses(peer, "BERT"), rel=1e-6)
-    checked = [value for name, value in events(run, "NETWORK") if name == "STEP_END"]
-    assert checked and all(value["correct"] for value in checked)
-    for case in ("BERT", "BASE", "AICB"):
-        assert value_of(run, case, "SUBMIT_INFO", 1)["device_name"] == "Abacus 3000"
-        assert value_of(run, case, "FINISHED")
 
 
 @pytest.fixture
@@ -173,27 +168,36 @@ def device_nodes() -> Iterator[None]:
         node.unlink()
 
 
+def in_containers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Settings of a run in containers of the engine, where the device counts the nodes that it is given."""
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{engine.socket}")
+    library = abacus_library()
+    options = f"-v {library}:{library}:ro -e ABACUS_NODES=1"
+    return {"RUNTIME": "docker", "IMAGE": seed.case_image().tag, "ACCE_CONTAINER_OPT": options}
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("device_nodes")
+def test_every_benchmark_runs_in_a_container_on_the_device_nodes_that_the_vendor_s_options_give_it(
+    project: Project, docker_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = project.run("abacus", *CASES, **in_containers(docker_engine, monkeypatch))
+    all_is_of_the_device(run, project.run("cpu", "LLAMA"))
+
+
 @pytest.mark.cluster
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("device_nodes")
-def test_ranks_in_a_container_compute_on_the_device_nodes_that_the_vendor_s_options_give_it(
+def test_a_container_without_the_nodes_has_no_device(
     project: Project, docker_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{docker_engine.socket}")
-    library = abacus_library()
-    options = f"-v {library}:{library}:ro -e ABACUS_NODES=1"
-    in_container = {"RUNTIME": "docker", "IMAGE": seed.case_image().tag, "ACCE_CONTAINER_OPT": options}
-    run = project.run("abacus", "LLAMA", **in_container)
-    for rank in range(2):
-        submitted = value_of(run, "LLAMA", "SUBMIT_INFO", rank)
-        assert (submitted["device"], submitted["device_name"]) == (f"abacus:{rank}", "Abacus 3000")
-    assert losses(run, "LLAMA") == pytest.approx(losses(project.run("cpu", "LLAMA"), "LLAMA"), rel=1e-6)
     adapter = project.folder / "vendors/abacus/adapter.py"
     written = adapter.read_text(encoding="utf-8")
     adapter.write_text(written.replace("--device /dev/abacus0 --device /dev/abacus1", ""), encoding="utf-8")
     try:
-        done, _ = project.ended("abacus", "LLAMA", **in_container)
+        done, _ = project.ended("abacus", "LLAMA", **in_containers(docker_engine, monkeypatch))
     finally:
         adapter.write_text(written, encoding="utf-8")
-    assert done.returncode != 0, "a container without the nodes has no device"
+    assert done.returncode != 0, done.stdout[-6000:]

@@ -35,9 +35,6 @@ EXEMPT = {
     "training/benchmarks/bert/paddle/trainer.py": "Paddle's own names of its GPUs",
     "training/benchmarks/network/hosts/nccl_tests.py": "where nccl-tests come from",
     "training/benchmarks/network/hosts/nics.py": "the variables by which NCCL and RCCL are given network devices",
-    "training/benchmarks/tools/pytorch/config.py": "an example of a tool's arguments",
-    "training/benchmarks/tools/pytorch/host.py": "how one tool is told the model of the host's devices",
-    "training/benchmarks/tools/table.py": "the tools of vendors, and where they lie",
 }
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from vendors.amd.health import HEALTH
+from vendors.amd.programs import PROGRAMS
 from vendors.base import AcceleratorProbe, ImageParameters, Vendor
 from vendors.datasheet import Rates, matrix_rates, row
 
@@ -86,4 +87,5 @@ VENDOR = Vendor(
     device_files=("/dev/dri/renderD[0-9]*",),
     monitor_name="amd",
     health=HEALTH,
+    programs=PROGRAMS,
 )

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from vendors.ascend.health import HEALTH
+from vendors.ascend.programs import PROGRAMS
 from vendors.base import ImageParameters, Vendor
 from vendors.datasheet import row
 from vendors.tools import Tool
@@ -88,4 +89,5 @@ VENDOR = Vendor(
     device_files=("/dev/davinci[0-9]*",),
     monitor_name="ascend",
     health=HEALTH,
+    programs=PROGRAMS,
 )

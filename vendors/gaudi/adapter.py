@@ -1,6 +1,7 @@
 """Vendor `gaudi`: Intel's Gaudi accelerators through habana_frameworks, HCCL between them, and the table of hl-smi."""
 
 from vendors.base import Vendor
+from vendors.gaudi.programs import PROGRAMS
 from vendors.tools import Tool
 
 # Outputs of hl-smi 1.14 to 1.21 of an HL-225 and an HL-325L in the documents of Ray and IBM Cloud.
@@ -25,4 +26,5 @@ VENDOR = Vendor(
     socket_variables=("HCCL_SOCKET_IFNAME",),
     open_probe=TOOL.open_probe,
     monitor_name="gaudi",
+    programs=PROGRAMS,
 )

@@ -5,6 +5,7 @@ from pathlib import Path
 from vendors.base import AcceleratorProbe, ImageParameters, Vendor
 from vendors.nvidia.datasheets import DATASHEETS
 from vendors.nvidia.health import HEALTH
+from vendors.nvidia.programs import PROGRAMS
 
 
 def devices(root: Path) -> dict[str, str]:
@@ -61,6 +62,7 @@ VENDOR = Vendor(
     device_files=("/dev/nvidia[0-9]*",),
     monitor_name="nvidia",
     health=HEALTH,
+    programs=PROGRAMS,
     seen="H100, H200, 2026-11",
     # NVLink joins the memory of the hosts of an IMEX domain (GB200 NVL72): NVIDIA's IMEX guide, "Channels".
     link_devices=("/dev/nvidia-caps-imex-channels/channel0",),

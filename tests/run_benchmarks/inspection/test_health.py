@@ -538,7 +538,9 @@ def test_the_state_of_gpus_is_read_from_the_drivers_tool_and_its_absence_passes_
         ({"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.127.05\n"}, "driver"),
     ],
 )
-def test_the_way_from_rdma_devices_to_gpu_memory_is_told(files: dict[str, str], expected: str, tmp_path: Path) -> None:
+def test_gpudirect_by_dma_buf_is_told_and_what_a_host_lacks_for_it(
+    files: dict[str, str], expected: str, tmp_path: Path
+) -> None:
     assert looked(tree(tmp_path, host_files() | files)).lines["rdma_memory"] == [expected]
 
 

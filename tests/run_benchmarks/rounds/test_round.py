@@ -218,7 +218,7 @@ LINKS = ("/dev/infiniband", "/dev/nvidia-caps-imex-channels/channel0")
 @pytest.mark.parametrize(
     ("nnodes", "there", "given"), [(2, LINKS, LINKS), (2, LINKS[:1], LINKS[:1]), (2, (), ()), (1, LINKS, ())]
 )
-def test_containers_get_the_links_between_hosts_that_their_host_has_where_ranks_meet_over_them(
+def test_containers_get_rdma_devices_and_the_imex_channel_of_their_host_where_ranks_meet_over_them(
     load: Load, tmp_path: Path, nnodes: int, there: tuple[str, ...], given: tuple[str, ...]
 ) -> None:
     text = f"{TEST}FLAGPERF_PATH_HOST = {str(tmp_path / 'deploy')!r}\nPYTHON = {sys.executable!r}\n"

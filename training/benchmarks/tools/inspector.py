@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from training.benchmarks.tools.readers import MAX_NAME, MAX_PARTS, Answer, UnreadableError
+from vendors.programs import MAX_NAME, MAX_PARTS, Answer, UnreadableError
 
 SUFFIXES = (".log", ".json", ".jsonl")
 MAX_FILES, MAX_BYTES = 256, 16 << 20

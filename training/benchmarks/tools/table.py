@@ -1,68 +1,43 @@
-"""The tools of others: how each is called, how its output is read, and which way is better.
+"""The programs of others that are called: perftest's here, and each vendor's own tests of its devices.
 
-`{device}` in a command is an RDMA device, `{gaudi}` the kind of the host's Gaudis. What fails a tool's own test is a
-failure; figures are compared with those of the same part of other hosts (outcome.py).
+`{device}` in a command is an RDMA device. What fails a program's own test is a failure; figures are compared with those
+of the same part of other hosts (outcome.py).
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
-from typing import Literal
 
-from training.benchmarks.tools.readers import Answer, diagnosis, matrices, patterns, perftest
+import vendors
+from vendors.programs import Answer, Program, Scope, lines, number, unreadable
 
-Scope = Literal["host", "loopback", "pairs", "ring"]
+MIB_GB, GBIT_GB = (1 << 20) / 1e9, 1 / 8
+UNITS: Mapping[str, float] = {"Gb/sec": GBIT_GB, "MB/sec": MIB_GB, "MiB/sec": MIB_GB, "usec": 1.0}
+"""perftest's units in GB/s and us; what it calls MB are MiB (its manual on --report_gbits)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tool:
-    """A tool. command: its words; read: the results in what it printed.
+def perftest(text: str, column: str) -> Answer:
+    """The figure of the last row in a column of perftest's table, in GB/s or us.
 
-    scope: once on a host; on each RDMA device against itself; on each between two hosts (a server without an address, a
-    client with one); or on all of all hosts at once, each to the next host of a ring. unit, better: of its figures.
-    usual: seconds that a call takes, of each level that its words name (a pattern; the number in its group, if it has
-    one), else those of "". seconds: until a call is ended at the earliest. folders: where it may be beside PATH.
-    source: the document of command, output and levels.
+    Raises:
+        UnreadableError: there is no such table, or no row in it.
     """
-
-    command: tuple[str, ...]
-    read: Callable[[str], Answer]
-    scope: Scope = "host"
-    unit: str = ""
-    better: Literal["higher", "lower"] = "higher"
-    usual: Mapping[str, float]
-    seconds: float
-    folders: tuple[str, ...] = ()
-    source: str
-
-    def usual_seconds(self, words: Sequence[str]) -> float:
-        """The seconds that a call with these words usually takes; several levels take their sum."""
-        matches = {level: re.search(level, " ".join(words)) for level in self.usual if level}
-        found = [float(match[1]) if match.re.groups else self.usual[level] for level, match in matches.items() if match]
-        return sum(found) if found else self.usual[""]
-
-    def most_seconds(self, words: Sequence[str]) -> float:
-        """The seconds after which a call with these words is ended: a long level has twice its usual time."""
-        return max(self.seconds, 2 * self.usual_seconds(words))
+    place, factor, found = 0, 0.0, None
+    for line in lines(text):
+        words = line.split()
+        if "#bytes" in line and (match := re.search(rf"{re.escape(column)}\s*\[([^\]]+)\]", line)):
+            place, factor = 2 + line[: match.start()].count("["), UNITS.get(match[1], 0.0)
+        elif factor and len(words) > place and words[0].isdecimal() and words[1].isdecimal():
+            found = number(words[place])
+    if found is None:
+        raise unreadable(text)
+    return Answer(figures={"": found * factor})
 
 
-_RVS = re.compile(
-    r"\[(?P<part>[^\]\s]+\] \[GPU:: [^\]]+)\].*?(?:GFLOPS (?P<value>\d+(?:\.\d+)?) .*)?(?:met|pass): (?P<verdict>\w+)"
-)
-_TRANSFERS = re.compile(r"Transfer\s+\d+\s*[|│]\s*(?P<value>[\d.]+) GB/s.*[|│]\s*(?P<part>[A-Z]\d+) ->")
-_ITEMS = re.compile(
-    r"^\s+(?P<part>\w[\w ]*):[ ]*\n\s+(?P<verdict>PASS|SKIP|INFO|FAIL|\w+_WARN)[ ]*$(?P<why>(?:\n\s+\*\*\*.*)*)",
-    re.MULTILINE,
-)
-_JUDGED = re.compile(r"^(?P<part>.*?)\b(?P<verdict>PASSED|FAILED)\b(?P<why>.*)$", re.MULTILINE)
-_RUN = r"(?:-r|--run)[ =]?"
-
-
-def _perftest(program: str, words: str, column: str, scope: Scope) -> Tool:
+def _perftest(program: str, words: str, column: str, scope: Scope) -> Program:
     """A program of perftest (bandwidth or latency): a server, a client, a moment of traffic, equal in a ring."""
     is_rate, is_ring = column == "BW average", scope == "ring"
-    return Tool(
+    return Program(
         command=(program, "-d", "{device}", "-F", *words.split(), *(("-D", "10") if is_ring else ("-n", "2000"))),
         read=partial(perftest, column=column),
         scope=scope,
@@ -77,73 +52,11 @@ def _perftest(program: str, words: str, column: str, scope: Scope) -> Tool:
 _BANDWIDTH = partial(_perftest, "ib_write_bw", "--report_gbits -s 1048576", "BW average")
 _LATENCY = partial(_perftest, "ib_write_lat", "-s 8", "t_typical")
 
-TOOLS: Mapping[str, Tool] = {
+TOOLS: Mapping[str, Program] = {
     "ib_write_bw_loopback": _BANDWIDTH("loopback"),
     "ib_write_lat_loopback": _LATENCY("loopback"),
     "ib_write_bw": _BANDWIDTH("pairs"),
     "ib_write_bw_ring": _BANDWIDTH("ring"),
     "ib_write_lat": _LATENCY("pairs"),
-    "nvbandwidth": Tool(
-        command=(
-            "nvbandwidth",
-            "-t",
-            "host_to_device_memcpy_ce",
-            "device_to_host_memcpy_ce",
-            "device_to_device_memcpy_read_ce",
-        ),
-        read=matrices,
-        unit="GB/s",
-        usual={"": 60.0},
-        seconds=300,
-        source="https://github.com/NVIDIA/nvbandwidth, README",
-    ),
-    "dcgmi": Tool(
-        command=("dcgmi", "diag", "-r", "2", "-j"),
-        read=diagnosis,
-        usual={
-            rf"{_RUN}(?:1|quick|short)\b": 10.0,
-            rf"{_RUN}(?:2|medium)\b": 120.0,
-            rf"{_RUN}(?:3|long)\b": 900.0,
-            rf"{_RUN}(?:4|xlong)\b": 7200.0,
-            "": 900.0,
-        },
-        seconds=1200,
-        source="https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/dcgm-diagnostics.html"
-        " (levels: reference/command-line-reference/dcgmi/dcgmi-diag.html)",
-    ),
-    "rvs": Tool(
-        command=("rvs", "-c", "/opt/rocm/share/rocm-validation-suite/conf/gst_single.conf"),
-        read=partial(patterns, pattern=_RVS, good="TRUE true"),
-        unit="GFLOPS",
-        usual={"": 600.0},
-        seconds=1800,
-        folders=("/opt/rocm/bin",),
-        source="https://rocm.docs.amd.com/projects/ROCmValidationSuite/en/latest/ug1main.html",
-    ),
-    "TransferBench": Tool(
-        command=("TransferBench", "a2a"),
-        read=partial(patterns, pattern=_TRANSFERS),
-        unit="GB/s",
-        usual={"": 60.0},
-        seconds=300,
-        folders=("/opt/rocm/bin",),
-        source="https://rocm.docs.amd.com/projects/TransferBench/en/latest/",
-    ),
-    "ascend-dmi": Tool(
-        command=("ascend-dmi", "--dg", "--se", "healthCheck", "-q"),
-        read=partial(patterns, pattern=_ITEMS, good="PASS", idle="SKIP INFO"),
-        usual={"healthCheck": 120.0, "performanceCheck": 10_800.0, "stressTest": 12_600.0, "": 900.0},
-        seconds=1800,
-        folders=("/usr/local/Ascend/toolbox/latest/Ascend-DMI/bin", "/usr/local/bin"),
-        source="https://www.hiascend.com/document/detail/en/mindcluster/730/toolbox/toolboxug/toolboxug_0002.html"
-        " (levels: toolboxug_0165.html)",
-    ),
-    "hl_qual": Tool(
-        command=("hl_qual", "-{gaudi}", "-c", "all", "-rmod", "parallel", "-f2", "-t", "240", "-dis_mon"),
-        read=partial(patterns, pattern=_JUDGED, good="PASSED"),
-        usual={r"-t (\d+)\b": 0.0, "": 300.0},
-        seconds=1800,
-        folders=("/opt/habanalabs/qual/gaudi2/bin", "/opt/habanalabs/qual/gaudi3/bin"),
-        source="https://docs.habana.ai/en/latest/Management_and_Monitoring/Qualification_Library/index.html",
-    ),
+    **{name: program for vendor in vendors.working() for name, program in vendor.programs.items()},
 }

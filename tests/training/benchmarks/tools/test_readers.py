@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.benchmarks.tools.inspector import read as read_inspector
-from training.benchmarks.tools.readers import MAX_PARTS, Answer, UnreadableError
 from training.benchmarks.tools.table import TOOLS
+from vendors.programs import MAX_PARTS, Answer, UnreadableError
 
 DATA = Path(__file__).parents[3] / "data" / "tools"
 

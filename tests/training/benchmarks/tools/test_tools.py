@@ -23,10 +23,12 @@ from tests.training.benchmarks.driver.launch.launching import plain_processes, r
 from training.benchmarks.tools.calls import MAX_BYTES, Call, awaited_server, located
 from training.benchmarks.tools.pytorch import host as host_module
 from training.benchmarks.tools.pytorch.config import Config
-from training.benchmarks.tools.pytorch.host import NotRunError, alone, devices_of, gaudi_of_host, told
+from training.benchmarks.tools.pytorch.host import alone, devices_of, told
 from training.benchmarks.tools.pytorch.meetings import ring, with_neighbours
 from training.benchmarks.tools.pytorch.outcome import OUTCOME
 from training.benchmarks.tools.table import TOOLS
+from vendors.gaudi.programs import model_of_host
+from vendors.programs import NotRunError
 
 DATA = Path(__file__).parents[3] / "data" / "tools"
 HOSTS = 6
@@ -286,9 +288,9 @@ def with_pci(root: Path, *kinds: str) -> Path:
 def test_hl_qual_is_told_the_devices_that_the_host_has_and_is_taken_from_their_folder(
     kinds: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "gaudi_of_host", partial(gaudi_of_host, with_pci(tmp_path / "pci", *kinds)))
+    model = partial(model_of_host, with_pci(tmp_path / "pci", *kinds))
     folders = tuple(str(tmp_path / each / "bin") for each in ("gaudi2", "gaudi3"))
-    monkeypatch.setattr(host_module, "TOOLS", {"hl_qual": replace(TOOLS["hl_qual"], folders=folders)})
+    monkeypatch.setattr(host_module, "TOOLS", {"hl_qual": replace(TOOLS["hl_qual"], folders=folders, model=model)})
     for folder in folders:
         Path(folder).mkdir(parents=True)
         program(Path(folder), "hl_qual", 'echo "$0 $1 PASSED"')
@@ -311,7 +313,7 @@ def test_hl_qual_says_that_it_cannot_run_beside_other_devices_and_excuses_no_hos
     kinds: list[str], found: str, tmp_path: Path
 ) -> None:
     with pytest.raises(NotRunError, match=f"hl_qual cannot run: it tests Gaudi 2 or Gaudi 3, .*: {found}$") as error:
-        gaudi_of_host(with_pci(tmp_path, *kinds))
+        model_of_host(with_pci(tmp_path, *kinds))
     assert error.value.is_missing is (found != "none")
 
 

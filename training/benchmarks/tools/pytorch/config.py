@@ -20,7 +20,7 @@ class Config(CaseConfig):
     )
     tools: list[str] = Field([], description=f"of {', '.join(TOOLS)}; one that is not installed is not run, and said")
     arguments: dict[str, str] = Field(
-        {}, description='arguments of a tool instead of its own, e.g. `{"dcgmi": "diag -r 3 -j"}`'
+        {}, description='arguments of a tool instead of its own, e.g. `{"ib_write_lat": "-d {device} -s 64"}`'
     )
     devices: list[str] | None = Field(
         None, min_length=1, description="RDMA devices of every host that ib_* test; None: those with an active port"

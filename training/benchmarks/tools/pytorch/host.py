@@ -1,6 +1,5 @@
 """Calls a tool on this host: the whole command, each RDMA device against itself, or the files that it left."""
 
-import contextlib
 import socket
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -10,31 +9,19 @@ from typing import Any
 from training.benchmarks.tools import inspector
 from training.benchmarks.tools.calls import Call, Ended, awaited_server, located
 from training.benchmarks.tools.pytorch.config import Config
-from training.benchmarks.tools.readers import Answer, UnreadableError
-from training.benchmarks.tools.table import TOOLS, Tool
+from training.benchmarks.tools.table import TOOLS
+from vendors.programs import Answer, NotRunError, Program, UnreadableError
 
 INSPECTOR = "inspector"
 PORT = 18610
 INFINIBAND = Path("/sys/class/infiniband")
-PCI_DEVICES = Path("/sys/bus/pci/devices")
-HABANA = "0x1da3"
-GAUDIS = {"0x1020": "gaudi2", "0x1021": "gaudi2", "0x1060": "gaudi3", "0x1062": "gaudi3", "0x1063": "gaudi3"}
-"""Names that hl_qual has for devices of HABANA, by the number of the kind on PCI, as Linux's driver habanalabs."""
-
-
-class NotRunError(Exception):
-    """A tool gives no result here; `is_missing`: it is not there, and nothing was tried."""
-
-    def __init__(self, why: str, *, is_missing: bool = False) -> None:
-        super().__init__(why)
-        self.is_missing = is_missing
 
 
 @dataclass(frozen=True)
 class Bench:
     """A tool with the command of this host."""
 
-    tool: Tool
+    tool: Program
     argv: tuple[str, ...]
 
     def call(self, device: str, *words: str) -> Call:
@@ -93,32 +80,13 @@ def bench_of(name: str, config: Config) -> Bench:
     path = located(program, tool.folders)
     if path is None:
         raise NotRunError(f"{program} is not installed", is_missing=True)
-    if any("{gaudi}" in word for word in words):
-        kind = gaudi_of_host()
-        words = [word.replace("{gaudi}", kind) for word in words]
-        path = located(program, tuple(folder for folder in tool.folders if kind in folder))
+    if tool.model is not None and any("{model}" in word for word in words):
+        model = tool.model()
+        words = [word.replace("{model}", model) for word in words]
+        path = located(program, tuple(folder for folder in tool.folders if model in folder))
         if path is None:
-            raise NotRunError(f"{program} for {kind} is not installed", is_missing=True)
+            raise NotRunError(f"{program} for {model} is not installed", is_missing=True)
     return Bench(tool, (path, *words))
-
-
-def gaudi_of_host(root: Path = PCI_DEVICES) -> str:
-    """The name that hl_qual has for the Gaudis of this host.
-
-    Raises:
-        NotRunError: there is none that it tests, or there are several kinds; a host that shows none is not excused.
-    """
-    kinds: set[str] = set()
-    for vendor in root.glob("*/vendor"):
-        with contextlib.suppress(OSError):
-            if vendor.read_text(encoding="ascii", errors="replace").strip() == HABANA:
-                kinds.add(vendor.with_name("device").read_text(encoding="ascii", errors="replace").strip()[:10])
-    names = {GAUDIS.get(kind, "") for kind in kinds}
-    if len(names) != 1 or "" in names:
-        found = ", ".join(sorted(kinds)) or "none"
-        why = f"hl_qual cannot run: it tests Gaudi 2 or Gaudi 3, this host's devices of PCI vendor {HABANA}: {found}"
-        raise NotRunError(why, is_missing=bool(kinds))
-    return names.pop()
 
 
 def devices_of(config: Config, infiniband: Path = INFINIBAND) -> list[str]:
