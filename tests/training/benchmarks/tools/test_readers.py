@@ -61,7 +61,7 @@ def test_what_dcgm_skips_passes_nothing() -> None:
     skipped = {"DCGM GPU Diagnostic": {"test_categories": [{"tests": [{"results": [{"status": "Skip"}]}]}]}}
     with pytest.raises(UnreadableError, match="printed no result"):
         TOOLS["dcgmi"].read(json.dumps(skipped))
-    results = [{"gpu_id": "0", "status": "Pass"}, {"gpu_id": "1", "status": "Skip"}]
+    results: list[dict[str, object]] = [{"gpu_id": "0", "status": "Pass"}, {"gpu_id": "1", "status": "Skip"}]
     results.append({"gpu_id": "2", "status": "Warn", "warnings": ["hot"]})
     found = TOOLS["dcgmi"].read(json.dumps({"tests": [{"name": "PCIe", "results": results}]}))
     assert (found.passed, found.failed, found.silent) == (1, {}, {"PCIe": "skip GPU 1; warn GPU 2 hot"})
