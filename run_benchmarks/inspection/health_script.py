@@ -43,8 +43,8 @@ fi
 if [ -n "$log" ]; then
   say log read
   printf '%s\n' "$log" | grep -E KERNEL_LOG |
-    grep -Ev 'dev (sr|fd|loop)[0-9]' | awk -v alike=ALIKE '{ # of lines alike the first, and how many there are
-      gsub(/\t/, " "); key = $0; sub(/^\[[^]]*\] /, "", key); known = match(key, alike) && RLENGTH > 0
+    grep -Ev 'dev (sr|fd|loop)[0-9]' | alike=ALIKE awk '{ # of lines alike the first, and how many there are
+      gsub(/\t/, " "); key = $0; sub(/^\[[^]]*\] /, "", key); known = match(key, ENVIRON["alike"]) && RLENGTH > 0
       if (known) key = substr(key, RSTART, RLENGTH)
       else {
         gsub(/0x[0-9a-fA-F]+|=[^ ]*/, "", key); count = split(key, words, " "); key = ""
