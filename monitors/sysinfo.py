@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from common.processor import cpu_name
 from monitors.ports import INFINIBAND, NET, interfaces, ports
 from vendors import Vendor
 
@@ -132,7 +133,7 @@ def collect(accelerator: Mapping[str, Any], environment: Mapping[str, str], vend
         "kernel": platform.release(),
         "machine": platform.machine(),
         "cpu": {
-            "model": _cpu_model(Path("/proc/cpuinfo")),
+            "model": cpu_name(Path("/proc/cpuinfo")),
             "cores": psutil.cpu_count(logical=False),
             "threads": psutil.cpu_count(logical=True),
         },
@@ -203,14 +204,6 @@ def _os_name() -> str:
         return platform.freedesktop_os_release()["PRETTY_NAME"]
     except (OSError, KeyError):
         return platform.system()
-
-
-def _cpu_model(cpuinfo: Path) -> str | None:
-    for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in ("model name", "Model", "cpu model"):
-            return value.strip()
-    return platform.processor() or None
 
 
 def _interface(stats: Any) -> dict[str, Any]:

@@ -59,7 +59,8 @@ class HealthCheck:
     beside: the findings of hosts beside one another, each with its host; the number: the fewest hosts that are a rule.
     links: links between devices, which the check judges.
     modules: the driver's modules of the kernel, whose versions are compared.
-    kernel_log: extended regular expressions of lines of the kernel's log that tell of a broken device.
+    kernel_log: extended regular expressions of lines of the kernel's log that tell of a broken device. Lines where one
+        matches the same text are told once, with their number.
     judged_log: those of these lines that `judge` explains.
     by_programs: counts of vendors.base.AcceleratorHealth that a program causes, and no broken device.
     """

@@ -45,8 +45,9 @@ def examine_health(hosts: Mapping[str, Host], reports: Mapping[str, HostReport],
     Each host resolves the names of the others and sends them the largest frame, of many MOST_PEERS of them.
     """
     folders = ("/", "/tmp", "/var", str(Path(plan.code_dir_host).parent), str(Path(plan.log_root_host).parent))
+    data = {case.data_dir_host for case in plan.cases if case.data_dir_host} - {*folders}
     names = [name for name in hosts if reports[name].facts is not None or not reports[name].findings]
-    asked = [[*folders, "--", *others] for others in peers_of(names)]
+    asked = [[*folders, *sorted(data), "--", *others] for others in peers_of(names)]
     peers = peers_of([hosts[name].address for name in names])
     arguments = {name: [*asked[place], "--", *peers[place]] for place, name in enumerate(names)}
     script = health_script()
@@ -54,7 +55,8 @@ def examine_health(hosts: Mapping[str, Host], reports: Mapping[str, HostReport],
     healths = dict(result.succeeded)
     for name, error in result.failed.items():
         reports[name].add("health", str(error)[:MOST_CHARACTERS], "an answer", "log in and look", "not seen")
-    found_of = [*_unasked(healths, plan.vendor), *judged(healths, {hosts[name].address: name for name in names})]
+    addresses = {hosts[name].address: name for name in names}
+    found_of = [*_unasked(healths, plan.vendor), *judged(healths, addresses, data)]
     for name, found in found_of:
         if (found[0], found[1]) not in {(each.subject, each.found) for each in reports[name].findings}:
             reports[name].add(*found)
@@ -104,9 +106,11 @@ def parsed(text: str) -> HostHealth:
 
 
 def judged(
-    healths: Mapping[str, HostHealth], names: Mapping[str, str] = MappingProxyType({})
+    healths: Mapping[str, HostHealth],
+    names: Mapping[str, str] = MappingProxyType({}),
+    data: Collection[str] = frozenset(),
 ) -> Iterator[tuple[str, Found]]:
-    """The findings of all hosts, each with its host; names: of hosts, by address."""
+    """The findings of all hosts, each with its host; names: of hosts, by address; data: folders that are but read."""
     checks = health_checks()
     for name, health in healths.items():
         for found in (
@@ -114,7 +118,7 @@ def judged(
             *_of_host(health),
             *_names_and_clocks(health),
             *device_state(health, checks),
-            *_storage(health),
+            *_storage(health, data),
         ):
             yield name, found
         for what, why in health.of("cannot", 2):
@@ -132,15 +136,18 @@ def judged(
         if check.beside is not None:
             yield from check.beside(healths, FEWEST)
     yield from _beside_the_others(healths)
+    for folder in sorted(data):
+        yield from _unlike_data(healths, folder)
 
 
 def _kernel_log(health: HostHealth, explained: Sequence[re.Pattern[str]]) -> Iterator[Found]:
-    lines = health.lines.get("log_line", ())
+    lines = [line for _, line in health.of("log_line", 2)]
     other = [line.strip()[:MOST_CHARACTERS] for line in lines if not any(each.search(line) for each in explained)]
+    other.sort(key=lambda line: bool(LASTING.search(line)))
     if other:
         more = f"; {len(other) - SHOWN} more" if len(other) > SHOWN else ""
         action = "look at the disk, memory or device that the kernel names"
-        is_lasting = any(LASTING.search(line) for line in other)
+        is_lasting = bool(LASTING.search(other[-1]))
         yield "kernel log", "; ".join(other[-SHOWN:]) + more, "no hardware errors", action, _severity(is_lasting)
 
 
@@ -175,7 +182,7 @@ def _names_and_clocks(health: HostHealth) -> Iterator[Found]:
             yield "clock", "is not synchronised", "NTP or PTP", "start chronyd or systemd-timesyncd", "warning"
 
 
-def _storage(health: HostHealth) -> Iterator[Found]:
+def _storage(health: HostHealth, data: Collection[str]) -> Iterator[Found]:
     for key, what in (("space", "space"), ("inodes", "inodes")):
         for folder, total, free in health.of(key, 3):
             if total.isdecimal() and free.isdecimal() and int(total):
@@ -187,11 +194,25 @@ def _storage(health: HostHealth) -> Iterator[Found]:
                         found,
                         f"below {WARN_PERCENT:g} %",
                         "free some",
-                        _severity(used >= FULL_PERCENT),
+                        _severity(used >= FULL_PERCENT and folder not in data),
                     )
     for (folder,) in health.of("readonly", 1):
-        action = "look for disk errors in the kernel log; check and mount again"
-        yield "file system", f"{folder} is mounted read-only", "writable", action, "failure"
+        if folder not in data:
+            yield _read_only(folder, "failure")
+
+
+def _read_only(folder: str, severity: Severity) -> Found:
+    action = "look for disk errors in the kernel log; check and mount again"
+    return "file system", f"{folder} is mounted read-only", "writable", action, severity
+
+
+def _unlike_data(healths: Mapping[str, HostHealth], folder: str) -> Iterator[tuple[str, Found]]:
+    """The hosts where a folder of data is read-only, which it may be on all: failures where most can write there."""
+    locked = [name for name, health in healths.items() if folder in health.lines.get("readonly", ())]
+    writable = [name for name, health in healths.items() if any(each[0] == folder for each in health.of("space", 3))]
+    is_odd = len(locked) + len(writable) >= FEWEST and len(writable) > len(locked)
+    for name in locked if writable else ():
+        yield name, _read_only(folder, _severity(is_odd))
 
 
 def _beside_the_others(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
@@ -332,18 +353,30 @@ def _at_other_hosts(devices: Iterable[tuple[str, str, str, int, int]]) -> dict[t
 
 
 def _slow_slots(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
-    """NICs and disks whose PCIe link is slower than it can be, where most of their kind are faster."""
+    """NICs and disks with a PCIe link slower than both its ends can be: failures where most hosts have faster ones."""
     devices = [
-        (name, *words)
+        (name, words[0], words[1], now, min(ends))
         for name, health in healths.items()
         for (line,) in health.of("pcie_speed", 1)
-        if len(words := line.split()) == 4
+        if len(words := line.split()) in (4, 5)
+        and (now := _speed(words[2]))
+        and (ends := [most for word in words[3:] if (most := _speed(word))])
     ]
-    usual = _usual((kind, now) for _, _, kind, now, _ in devices)
+    slowest: dict[str, dict[str, float]] = defaultdict(dict)
+    for name, _, kind, now, _ in devices:
+        slowest[kind][name] = min(now, slowest[kind].get(name, now))
     for name, device, kind, now, most in devices:
-        if now != most and now != usual[kind]:
-            found, expected = f"{now} of {most} GT/s", f"{usual[kind]} GT/s, as most of its kind"
-            yield name, (f"PCIe {device}", found, expected, "reseat it; check slot and riser", "failure")
+        if now < most:
+            faster = sum(other > now for other in slowest[kind].values())
+            is_odd = len(slowest[kind]) >= FEWEST and 2 * faster > len(slowest[kind])
+            expected = f"{most:g} GT/s, as most of its kind" if is_odd else f"{most:g} GT/s, as it and its slot can"
+            action = "reseat it; check slot and riser"
+            yield name, (f"PCIe {device}", f"{now:g} of {most:g} GT/s", expected, action, _severity(is_odd))
+
+
+def _speed(word: str) -> float:
+    """In GT/s; 0 where the kernel tells none, as by "Unknown"."""
+    return float(word) if re.fullmatch(r"[0-9]{1,4}(\.[0-9])?", word) else 0.0
 
 
 def _usual(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:

@@ -43,7 +43,21 @@ fi
 if [ -n "$log" ]; then
   say log read
   printf '%s\n' "$log" | grep -E KERNEL_LOG |
-    grep -Ev 'dev (sr|fd|loop)[0-9]' | tail -n 64 | sed 's/^/log_line	/'
+    grep -Ev 'dev (sr|fd|loop)[0-9]' | alike=ALIKE awk '{ # of lines alike the first, and how many there are
+      gsub(/\t/, " "); key = $0; sub(/^\[[^]]*\] /, "", key); known = match(key, ENVIRON["alike"]) && RLENGTH > 0
+      if (known) key = substr(key, RSTART, RLENGTH)
+      else {
+        gsub(/0x[0-9a-fA-F]+|=[^ ]*/, "", key); count = split(key, words, " "); key = ""
+        for (n = 1; n <= count; n++)
+          if (words[n] !~ /^[(#]?[0-9a-fA-F.]*[0-9][0-9a-fA-F.]*[],.;:)]*$/) key = key " " words[n]
+      }
+      if (!(key in times) && ++kinds[known] <= 64) {keys[++kept] = key; first[key] = $0}
+      times[key]++; if (!(key in first)) cut++
+    }
+    END {
+      for (n = 1; n <= kept; n++) print "log_line\t" times[keys[n]] "\t" first[keys[n]]
+      if (cut) print "cannot\tkernel log\t" cut " lines more, of other kinds than the first 64"
+    }'
 else say cannot "kernel log	no permission (kernel.dmesg_restrict), or no dmesg and no journalctl"; fi
 [ -d "$root/sys/bus/pci/devices" ] || say cannot "PCIe links	no /sys/bus/pci"
 for device in "$root"/sys/bus/pci/devices/*; do
@@ -52,8 +66,9 @@ for device in "$root"/sys/bus/pci/devices/*; do
   case $class in 0x03*|0x12*) ;; *) # accelerators lower their link's speed while they are idle
     now=$(value "$device/current_link_speed"); most=$(value "$device/max_link_speed")
     kind=$(value "$device/vendor"):$(value "$device/device")
+    above=$(value "$device/../max_link_speed") # of its port, as below
     now=${now%% *}; most=${most%% *}
-    if [ -n "$now" ] && [ -n "$most" ]; then say pcie_speed "${device##*/} $kind $now $most"; fi ;;
+    if [ -n "$now" ] && [ -n "$most" ]; then say pcie_speed "${device##*/} $kind $now $most ${above%% *}"; fi ;;
   esac
   now=$(value "$device/current_link_width"); most=$(value "$device/max_link_width")
   above=$(value "$device/../max_link_width") # of the port that it hangs on, its parent in sysfs
@@ -186,10 +201,11 @@ say end ok
 def health_script() -> str:
     """The script, with the vendors' parts; its arguments are said at its beginning."""
     checks = health_checks()
-    patterns = (*KERNEL_LOG, *(each for check in checks for each in check.kernel_log))
+    of_devices = [each for check in checks for each in check.kernel_log]
     modules = (*(each for check in checks for each in check.modules), *MODULES)
     parts = {
-        "KERNEL_LOG": shlex.quote("|".join(patterns)),
+        "KERNEL_LOG": shlex.quote("|".join((*KERNEL_LOG, *of_devices))),
+        "ALIKE": shlex.quote("|".join(of_devices)),
         "MODULES": shlex.join(modules),
         "DEVICES": "\n".join(f"(\n{check.script}\n)" for check in checks),  # each with variables of its own
     }

@@ -46,11 +46,11 @@ def _judge(health: HostHealth) -> Iterator[Found]:
 
 def _xids(health: HostHealth) -> Iterator[Found]:
     xids: Counter[tuple[str, int]] = Counter()
-    for line in health.lines.get("log_line", ()):
-        if match := XID.search(line):
-            xids[match[1], int(match[2])] += 1
-    for (device, code), times in xids.items():
-        found = f"{code} of {device}, {times} times since the boot"
+    for times, line in health.of("log_line", 2):
+        if times.isdecimal() and (match := XID.search(line)):
+            xids[match[1], int(match[2])] += int(times)
+    for (device, code), total in xids.items():
+        found = f"{code} of {device}, {total} times since the boot"
         if code in OF_PROGRAMS:
             yield "XID", found, "none", "look into the program's log", "warning"
         else:
@@ -120,7 +120,7 @@ HEALTH = HealthCheck(
     beside=_beside,
     links=(DeviceLinks(key="nvlinks", kind="GPU", down="NVLinks are inactive", action=BOARD),),
     modules=("nvidia",),
-    kernel_log=("NVRM: Xid",),
+    kernel_log=("NVRM: Xid [^,]*",),
     judged_log=XID,
     by_programs=frozenset(f"xid_{code}" for code in OF_PROGRAMS),
 )

@@ -42,6 +42,7 @@ if [ -d "$root/sys/module/nvidia" ] || [ -e /dev/nvidiactl ]; then
     /Link [0-9]+: (Replay|Recovery) Errors: [0-9]+$/ {errors[gpu] += $NF}
     END {for (gpu in errors) print "nvlink_errors\t" gpu "\t" errors[gpu]}'
   asks 20 nvidia-smi --query-gpu=name,vbios_version --format=csv,noheader |
-    awk -F ', ' 'NF == 2 {print "firmware\tVBIOS of " $1 "\t" $2}' | sort -u
+    awk -F ', ' 'NF == 2 {print "firmware\tVBIOS of " $1 "\t" $2; told = 1} END {exit !told}' ||
+    say cannot "VBIOS of the GPUs	nvidia-smi does not tell"
 fi
 """

@@ -47,6 +47,8 @@ def _cells(text: str) -> Iterator[tuple[str, bool, str, str, str]]:
 def diagnosis(text: str) -> Answer:
     """The verdicts of DCGM's JSON, of version 3 (`gpu_id`, `gpu_ids`) or 4 (`entity_group`, `entity_id`).
 
+    Results that are neither good nor bad, as of a test that is skipped, are in `silent` by test.
+
     Raises:
         UnreadableError: it holds no verdict.
     """
@@ -56,17 +58,25 @@ def diagnosis(text: str) -> Answer:
     except (ValueError, RecursionError):
         tree = None
     failed: dict[str, str] = {}
+    other: dict[str, list[str]] = {}
     passed = 0
     for test, result in _dcgm_results(tree):
         status, entity = str(result.get("status", "")).lower(), result.get("entity_id")
         numbers = str(result.get("gpu_id", result.get("gpu_ids", "" if entity is None else entity)))
         passed += status == "pass"
-        if status == "fail":
-            part = f"{result.get('entity_group', 'GPU')} {numbers}: {test}" if numbers else test
-            say(failed, part, _words(result.get("warnings")) or _words(result.get("info")) or "failed")
+        if status != "pass":
+            part = f"{result.get('entity_group', 'GPU')} {numbers}" if numbers else ""
+            why = _words(result.get("warnings")) or _words(result.get("info"))
+            if status == "fail":
+                say(failed, f"{part}: {test}" if part else test, why or "failed")
+            else:
+                other.setdefault(test, []).append(" ".join(filter(None, (status or "no verdict", part, why))))
     if not passed and not failed:
         raise unreadable(text)
-    return Answer(failed=failed, passed=passed)
+    silent: dict[str, str] = {}
+    for test, said in other.items():
+        say(silent, test, "; ".join(said))
+    return Answer(failed=failed, passed=passed, silent=silent)
 
 
 def _dcgm_results(tree: object) -> Iterator[tuple[str, Mapping[str, Any]]]:

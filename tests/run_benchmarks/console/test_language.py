@@ -80,7 +80,7 @@ PASSED: dict[str, tuple[str, ...]] = {
     "vendors/amd/health.py": ("XGMI links are down", "amdgpu.*(GPU reset begin|ring [^ ]+ timeout)"),
     "vendors/nvidia/health.py": (
         r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{1,20})\): (\d{1,4})",
-        "NVRM: Xid",
+        "NVRM: Xid [^,]*",
         "persistence mode",
         "power limit",
         "default power limit",

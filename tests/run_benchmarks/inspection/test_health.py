@@ -107,7 +107,8 @@ def looked(
     tools.mkdir(exist_ok=True)
     healthy = {
         "nvidia-smi": "case $* in *query-gpu=index*)"
-        " echo '0, Enabled, 700.00, 700.00, 1980, 1980, Not Active, Not Active, 0' ;; esac"
+        " echo '0, Enabled, 700.00, 700.00, 1980, 1980, Not Active, Not Active, 0' ;;"
+        " *vbios*) echo 'NVIDIA H100 80GB HBM3, 96.00.30.00.01' ;; esac"
     }
     for name, text in (healthy | dict(programs or {})).items():
         (tools / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -186,6 +187,7 @@ def test_what_no_tool_tells_is_not_passed(tmp_path: Path) -> None:
         ("remapped rows of the GPUs", "nvidia-smi does not tell"),
         ("NVLinks", "nvidia-smi nvlink -s does not answer"),
         ("errors of NVLinks", "nvidia-smi nvlink -e does not answer"),
+        ("VBIOS of the GPUs", "nvidia-smi does not tell"),
         ("clock synchronisation", "neither timedatectl nor chronyc answers"),
     }
 
@@ -197,6 +199,30 @@ def test_xids_and_hardware_errors_of_the_kernel_log_are_told(tmp_path: Path) -> 
     assert found["n0", "XID", "31 of 0000:86:00, 2 times since the boot"] == "warning", "a program's own mistake"
     ((line, severity),) = [(key[2], value) for key, value in found.items() if key[1] == "kernel log"]
     assert severity == "failure" and line == "[ 2000.1] EXT4-fs (nvme0n1p2): Remounting filesystem read-only"
+
+
+def test_lines_alike_hide_no_other_line_of_the_kernel_log(tmp_path: Path) -> None:
+    """Dozens by one crashed program, and by one bad sector; kinds that are left out are said."""
+    lines = f"{LOG}[ 2000.1] EXT4-fs (nvme0n1p2): Remounting filesystem read-only\n"
+    for n in range(70):
+        lines += (
+            f"[ {3000 + n}.5] NVRM: Xid (PCI:0000:86:00): 13, pid={n}, name=a,b, Graphics SM\tException on GPC {n}\n"
+        )
+        lines += f"[ {3000 + n}.6] Buffer I/O error on dev sda1, logical block {8 * n}, async page read\n"
+    root = tree(tmp_path, host_files())
+    found = said({"n0": looked(root, lines)})
+    ours = {key[2]: severity for key, severity in found.items() if key[1] in ("XID", "kernel log")}
+    read_only, block = lines.splitlines()[5], lines.splitlines()[7]
+    assert ours == {
+        "79 of 0000:3b:00, 1 times since the boot": "failure",
+        "31 of 0000:86:00, 2 times since the boot": "warning",
+        "13 of 0000:86:00, 70 times since the boot": "warning",
+        f"{block}; {read_only}": "failure",
+    }
+    disks = "".join(f"[ 9.{n}] I/O error, dev sd_{n % 80}x, sector {n}\n" for n in range(160))
+    found = said({"n0": looked(root, f"{disks}{LOG}")})
+    assert found["n0", "kernel log", "32 lines more, of other kinds than the first 64"] == "not seen"
+    assert found["n0", "XID", "79 of 0000:3b:00, 1 times since the boot"] == "failure"
 
 
 def test_what_differs_from_most_hosts_is_named_and_nobody_else(tmp_path: Path) -> None:
@@ -366,6 +392,9 @@ def test_what_a_host_makes_up_ends_no_check(line: str) -> None:
         "nvlink_errors\t0\t0",
         "rdma_memory\tdma_buf",
         "pcie_speed\tx",
+        "pcie_speed\t1 2 Unknown 32.0",
+        "pcie_speed\t1 2 16.0 Unknown x",
+        f"log_line\tx\t{LOG.splitlines()[1]}",
         "cpu\t 3500000",
         "cpu\tx y",
         "cpu\t1 inf",
@@ -411,6 +440,34 @@ def test_a_root_that_is_an_image_is_neither_full_nor_damaged_and_a_data_path_tha
         tree(tmp_path, host_files()), "", "/", programs=programs | {"findmnt": "echo rw,errors=remount-ro"}
     )
     assert writable.lines.get("space") == ["/\t100\t0"] and "readonly" not in writable.lines
+
+
+@pytest.mark.parametrize(
+    ("locked", "hosts", "severity"), [(1, 4, "failure"), (1, 2, "warning"), (2, 4, "warning"), (4, 4, ""), (1, 1, "")]
+)
+def test_a_folder_of_data_that_is_read_only_is_a_failure_where_most_hosts_can_write_and_none_where_nobody_can(
+    locked: int, hosts: int, severity: str
+) -> None:
+    """The script is given the folders of data of all cases, and one that is full may still be read."""
+    names = [f"n{n}" for n in range(hosts)]
+
+    def answers(name: str, argv: Sequence[str]) -> SimpleNamespace:
+        assert argv[4:11] == ["", "/", "/tmp", "/var", "/a", "/a", "/data"]
+        lines = "readonly\t/data\n" if name in names[:locked] else "space\t/data\t100\t0\n"
+        return SimpleNamespace(stdout=f"{lines}end\tok\n")
+
+    cases = [SimpleNamespace(data_dir_host=folder) for folder in ("/data", None, "/data")]
+    plan: Any = SimpleNamespace(vendor="cpu", code_dir_host="/a/b", log_root_host="/a/c", cases=cases)
+    made: Any = {
+        name: SimpleNamespace(name=name, address=name, run=lambda argv, name=name, **_: answers(name, argv))
+        for name in names
+    }
+    reports = {name: HostReport(host=name) for name in names}
+    examine_health(made, reports, plan)
+    told = [(each.found, each.severity) for report in reports.values() for each in report.findings]
+    read_only = [how for what, how in told if "read-only" in what]
+    assert read_only == ([severity] * locked if severity else [])
+    assert [how for what, how in told if "is used" in what] == ["warning"] * (hosts - locked)
 
 
 CHRONYC = "echo 'Reference ID : A9FEA97B (169.254.169.123)'; echo 'Leap status     : "
@@ -509,6 +566,7 @@ def test_the_state_of_gpus_is_read_from_the_drivers_tool_and_its_absence_passes_
     *--query-gpu=index,persistence_mode,power.limit,*) printf '{state}\\n' ;;
     *--query-remapped-rows=*) printf '00000000:3B:00.0, No, No\\n00000000:86:00.0, Yes, No\\n' ;;
     'nvlink -s') cat <<'END'\n{NVLINKS}END\n;;
+    *vbios*) echo 'H100, 96.00' ;;
     'nvlink -e') cat <<'END'\n{NVLINK_ERRORS}END\n;; esac"""
     health = looked(tree(tmp_path, host_files()), programs={"nvidia-smi": tool})
     found = {(key[1], key[2]): severity for key, severity in said({"n0": health}).items() if "GPU" in key[1]}
@@ -544,19 +602,46 @@ def test_gpudirect_by_dma_buf_is_told_and_what_a_host_lacks_for_it(
     assert looked(tree(tmp_path, host_files() | files)).lines["rdma_memory"] == [expected]
 
 
-def test_a_nic_whose_slot_is_slower_than_those_of_most_hosts_is_a_failure(tmp_path: Path) -> None:
-    nic = "sys/bus/pci/devices/0000:86:00.0"
-
-    def files(speed: str) -> dict[str, str]:
+def nics(root: Path, *speeds: float) -> Path:
+    """A host with a NIC at each speed in GT/s, of the 32 GT/s that it can be."""
+    for number, speed in enumerate(speeds):
+        nic = root / f"sys/bus/pci/devices/0000:8{number}:00.0"
         found = {"class": "0x020700", "vendor": "0x15b3", "device": "0x1021", "max_link_speed": "32.0 GT/s PCIe"}
-        return host_files() | {
-            f"{nic}/{key}": f"{value}\n" for key, value in (found | {"current_link_speed": speed}).items()
-        }
+        tree(nic, {key: f"{value}\n" for key, value in (found | {"current_link_speed": f"{speed} GT/s PCIe"}).items()})
+    return tree(root, host_files())
 
-    healths = {f"n{n}": looked(tree(tmp_path / f"n{n}", files("32.0 GT/s PCIe"))) for n in range(3)}
-    healths["n3"] = looked(tree(tmp_path / "n3", files("16.0 GT/s PCIe")))
+
+@pytest.mark.parametrize(
+    ("hosts", "expected"),
+    [
+        ([[32.0]] * 3 + [[16.0]], {"n3 80": "failure"}),
+        ([[16.0]] + [[32.0]] * 3, {"n0 80": "failure"}),
+        ([[32.0, 32.0]] * 3 + [[32.0, 16.0]], {"n3 81": "failure"}),
+        ([[16.0]], {"n0 80": "warning"}),
+        ([[16.0]] * 4, {f"n{n} 80": "warning" for n in range(4)}),
+        ([[16.0, 32.0]], {"n0 80": "warning"}),
+        ([[16.0], [32.0]], {"n0 80": "warning"}),
+        ([[32.0], [16.0]], {"n1 80": "warning"}),
+    ],
+)
+def test_a_nic_slower_than_its_slot_can_be_is_told_and_fails_where_those_of_most_hosts_are_faster(
+    hosts: Sequence[Sequence[float]], expected: dict[str, str], tmp_path: Path
+) -> None:
+    healths = {f"n{n}": looked(nics(tmp_path / f"{n}", *speeds)) for n, speeds in enumerate(hosts)}
     found = {key: severity for key, severity in said(healths).items() if key[1].startswith("PCIe")}
-    assert found == {("n3", "PCIe 0000:86:00.0", "16.0 of 32.0 GT/s"): "failure"}
+    assert {f"{host} {subject[10:12]}": severity for (host, subject, _), severity in found.items()} == expected
+    assert {what for *_, what in found} == {"16 of 32 GT/s"}
+
+
+def test_a_nic_as_fast_as_the_port_above_it_is_no_finding(tmp_path: Path) -> None:
+    root = nics(tmp_path, 16.0)
+    device, port = root / "sys/bus/pci/devices/0000:80:00.0", root / "sys/devices/0000:7f:01.0"
+    tree(port, {"max_link_speed": "16.0 GT/s PCIe\n"})
+    device.rename(port / device.name)
+    device.symlink_to(port / device.name)
+    health = looked(root)
+    assert health.lines["pcie_speed"] == ["0000:80:00.0 0x15b3:0x1021 16.0 32.0 16.0"]
+    assert not any(key[1].startswith("PCIe") for key in said({"n0": health}))
 
 
 def test_a_folder_that_is_not_made_yet_is_looked_at_where_it_will_be(tmp_path: Path) -> None:
@@ -572,7 +657,7 @@ def test_a_tool_that_hangs_costs_a_minute_at_most_and_what_others_tell_is_kept(t
     programs = {"date": clock, "timeout": f'case $2 in nvidia-smi) {wait} ;; esac; shift; exec "$@"'}
     health = looked(tree(tmp_path, host_files()), "", programs=programs)
     assert health.is_whole and (tmp_path / "now").read_text() == "60\n"
-    assert len([line for line in health.lines["cannot"] if "nvidia-smi" in line]) == 5
+    assert len([line for line in health.lines["cannot"] if "nvidia-smi" in line]) == 6
 
 
 def test_each_host_sends_to_all_others_of_a_few_and_of_many_to_some_at_every_distance() -> None:
@@ -594,7 +679,7 @@ def test_the_script_is_made_once_for_all_hosts(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(health, "health_script", script)
     names = ["n1", "n2", "n3"]
     hosts: Any = {name: SimpleNamespace(name=name, address=name, run=silent) for name in names}
-    plan: Any = SimpleNamespace(vendor="cpu", code_dir_host="/a/b", log_root_host="/a/c")
+    plan: Any = SimpleNamespace(vendor="cpu", code_dir_host="/a/b", log_root_host="/a/c", cases=[])
     examine_health(hosts, {name: HostReport(host=name) for name in names}, plan)
     assert made == ["true"]
 
@@ -627,7 +712,7 @@ def test_accelerators_that_no_tool_is_asked_about_are_said_and_pass_nothing(vend
         return SimpleNamespace(stdout=f"{lines}end\tok\n")
 
     host: Any = SimpleNamespace(name="n1", address="10.0.0.1", run=printed)
-    plan: Any = SimpleNamespace(vendor=vendor, code_dir_host="/a/b", log_root_host="/a/c")
+    plan: Any = SimpleNamespace(vendor=vendor, code_dir_host="/a/b", log_root_host="/a/c", cases=[])
     reports = {"n1": HostReport(host="n1")}
     examine_health({"n1": host}, reports, plan)
     said = [each for each in not_seen(reports) if "accelerators" in each]

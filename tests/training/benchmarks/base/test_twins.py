@@ -14,6 +14,7 @@ import torch
 
 from protocol.outcome import MeasuredCase, MeasuredRound
 from protocol.perflog import Event
+from tests.common.test_processor import ARM, KUNPENG, N1
 from tests.tiers import samples
 from tests.training.benchmarks.base.flipping import Flip
 from tests.training.benchmarks.base.test_base import SMALL, values_of
@@ -26,6 +27,7 @@ from training.benchmarks.base.pytorch.figures import DeviceFigure, _of_all, devi
 from training.benchmarks.base.pytorch.outcome import OUTCOME
 from training.benchmarks.base.pytorch.suite import odd_ones
 from training.benchmarks.base.pytorch.twins import LAYERS, Training, bits_of, kind_of
+from training.benchmarks.driver.workload import accelerator
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 
 CPU = torch.device("cpu")
@@ -163,6 +165,16 @@ def test_kinds_are_compared_each_by_itself() -> None:
     assert found.split == [[7, 8]], "of two that differ nobody knows which one is wrong"
     assert found.alone == 1
     assert odd_ones([1] * 4, [[1], [1], [2], [2]], ["a"]).split == [[0, 1, 2, 3]], "no majority"
+
+
+def test_processors_of_other_types_are_another_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which a rank reads from /proc/cpuinfo: with the same capability, threads and build of torch."""
+    cpuinfo, kinds = tmp_path / "cpuinfo", set()
+    monkeypatch.setattr(accelerator, "Path", lambda _: cpuinfo)
+    for text in ("model name: a CPU\n", "model name: another CPU\n", ARM.format(n=0, **N1), ARM.format(n=0, **KUNPENG)):
+        cpuinfo.write_text(text)
+        kinds.add(kind_of(CPU))
+    assert len(kinds) == 4
 
 
 def test_the_number_of_threads_makes_another_kind() -> None:

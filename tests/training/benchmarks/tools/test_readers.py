@@ -54,12 +54,17 @@ def test_dcgm_tells_the_device_that_failed_and_why_in_both_forms() -> None:
     assert (fourth.failed, fourth.passed) == ({"GPU 5: memory": "GPU memory is bad"}, 1)
     noise = "Warning: nv-hostengine is old\n" + (DATA / "dcgmi3.json").read_text()
     assert TOOLS["dcgmi"].read(noise) == third
+    assert third.silent == {"Targeted Stress": "skip GPU 3"} and fourth.silent == {}
 
 
 def test_what_dcgm_skips_passes_nothing() -> None:
     skipped = {"DCGM GPU Diagnostic": {"test_categories": [{"tests": [{"results": [{"status": "Skip"}]}]}]}}
     with pytest.raises(UnreadableError, match="printed no result"):
         TOOLS["dcgmi"].read(json.dumps(skipped))
+    results: list[dict[str, object]] = [{"gpu_id": "0", "status": "Pass"}, {"gpu_id": "1", "status": "Skip"}]
+    results.append({"gpu_id": "2", "status": "Warn", "warnings": ["hot"]})
+    found = TOOLS["dcgmi"].read(json.dumps({"tests": [{"name": "PCIe", "results": results}]}))
+    assert (found.passed, found.failed, found.silent) == (1, {}, {"PCIe": "skip GPU 1; warn GPU 2 hot"})
 
 
 def test_rvs_tells_figures_and_its_own_verdicts_also_in_colour() -> None:

@@ -16,6 +16,7 @@ import psutil
 import torch
 
 import vendors
+from common.processor import cpu_name
 from training.benchmarks.aicb.measuring.clock import Clock, ClockLimits
 from training.benchmarks.aicb.measuring.job import PRECISIONS, AiobJob
 from training.benchmarks.aicb.measuring.layer import OnePart, WholeLayer
@@ -31,7 +32,7 @@ from training.benchmarks.driver.training.model.kernels import (
 )
 from training.benchmarks.driver.training.settings.settings import AUTO, FLASH_ATTENTION
 from training.benchmarks.driver.workload.accelerator import accelerators, device_name, is_accelerator, vendor_here
-from training.benchmarks.driver.workload.usage import UnusableSettingsError, cpu_name
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from workloads.dialects.generation import generate
 from workloads.job.errors import ParameterError
 from workloads.job.parameters import WorkloadArgs

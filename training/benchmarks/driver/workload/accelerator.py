@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 
 import vendors
+from common.processor import cpu_name
 from training.benchmarks.driver.workload.placement import ProcessGroupError
-from training.benchmarks.driver.workload.usage import cpu_name
 from vendors.device import Accelerators
 
 _CPU = "cpu"
