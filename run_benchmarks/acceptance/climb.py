@@ -365,8 +365,9 @@ class Climb:
         record.out |= both
 
     def _beside(self, found: Suspects, hosts: Sequence[str]) -> list[str]:
-        """The suspects among hosts, and good ones, in their order."""
-        good = [host for host in hosts if host not in found]
+        """The suspects among hosts, and good ones, in their order; whom a rung left in doubt, if there are no others."""
+        doubtful = self._untested.union(*(rung.unsteady for rung in self.rungs))
+        good = sorted((host for host in hosts if host not in found), key=doubtful.__contains__)
         beside = alike_first(good, found, self.kinds, GOOD_BESIDE)
         return [host for host in hosts if host in found or host in beside]
 

@@ -85,7 +85,7 @@ def budget_seconds(text: str) -> float:
         InputProblems: the text has another form.
     """
     match = BUDGET.fullmatch(text.strip())
-    if match is None or not float(match[1]):
+    if match is None or not 0 < float(match[1]) < math.inf:
         raise InputProblems([Problem("--budget", "", text, "a time such as 90s, 30m or 2h")])
     return float(match[1]) * _SECONDS[match[2]]
 
@@ -308,6 +308,7 @@ def accept(
         settings = asked.settings()
     mistakes.check()
     _refuse_vendor(settings)
+    _refuse_unnamed(settings)
     earlier = recorded(against, settings.test.VENDOR, nproc) if against else None
     root = result_root(settings)
     untested: list[str] = []
@@ -437,8 +438,11 @@ def _refuse_file(save_expected: Path | None, names: Sequence[str], *, force: boo
 
 
 def save(record: AcceptRecord, path: Path) -> None:
-    """Write the record where --against finds its figures; without any, nothing."""
+    """Write the record where --against finds its figures; nothing without any, or if what all measured is in doubt."""
     good = sum(state == "accepted" for state in record.hosts.values())
+    if why := [reason for rung in record.rungs if rung.rung == SINGLE for reason in rung.reasons]:
+        complain(words("{path} is not written: {rung} says: {why}", path=path, rung=SINGLE, why=words.reason(why[0])))
+        return
     if not record.usual or not good:
         complain(f"{path} is not written: no host was accepted and measured")
         return
@@ -477,6 +481,13 @@ def _refuse_vendor(settings: Settings) -> None:
     if vendor.device_type == "cpu" and vendor.monitor_name:
         allowed = "a vendor whose devices the ranks use: accept is not for this one, whose ranks compute on the CPU"
         raise InputProblems([Problem(settings.source("VENDOR"), "VENDOR", vendor.name, allowed)])
+
+
+def _refuse_unnamed(settings: Settings) -> None:
+    """Refuse hosts that Slurm chooses: each run would get others, so none could be tested again, or left out."""
+    if settings.cluster.are_unnamed:
+        allowed = "a list of the nodes' names: accept tests hosts again; or begin inside salloc with its hostlist"
+        raise InputProblems([Problem(settings.source("HOSTS"), "HOSTS", len(settings.cluster.HOSTS), allowed)])
 
 
 def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: int) -> None:

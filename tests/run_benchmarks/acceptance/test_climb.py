@@ -251,6 +251,17 @@ def test_a_run_that_was_not_made_says_of_no_host_that_it_fails_without_it_and_su
     assert network.not_run == ["n0: suspected, left in doubt: network2: slow"]
 
 
+@pytest.mark.parametrize("how", ["comes and goes", "is left in doubt"])
+def test_a_suspect_is_tested_beside_hosts_that_no_rung_doubts(how: str) -> None:
+    cluster = Cluster({"single": [{"n1"}], "network": [{"n0"}, {"n0"}]})
+    cluster.skipped = {"single2"} if how == "is left in doubt" else set()
+    cluster.climb()
+    assert {name: hosts for name, _, hosts in cluster.asked}["network2"] == ["n0", "n2", "n3", "n4"]
+    few = Cluster({"single": [{"n1"}], "network": [{"n0"}, {"n0"}]})
+    few.climb(hosts=["n0", "n1", "n2"])
+    assert {name: hosts for name, _, hosts in few.asked}["network2"] == ["n0", "n1", "n2"], "there are no others"
+
+
 def test_pairs_of_a_suspect_alone_prove_nothing() -> None:
     cluster = Cluster({"network": [{"n1"}, {"n1"}]})
     cluster.falls_ill = {"network1": "n0"}

@@ -46,7 +46,7 @@ def test_a_budget_has_a_unit_and_rungs_keep_their_order() -> None:
     assert chosen_rungs("whole, health") == ["health", "whole"]
 
 
-@pytest.mark.parametrize("text", ["", "30", "0m", "fast", "-5m", "1d"])
+@pytest.mark.parametrize("text", ["", "30", "0m", "fast", "-5m", "1d", "9" * 400 + "h"])
 def test_a_budget_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(InputProblems, match="a time such as 90s, 30m or 2h"):
         budget_seconds(text)
@@ -87,6 +87,10 @@ def test_expected_values_of_a_good_cluster_are_what_against_takes(
     assert recorded(tmp_path / "F", "nvidia", 8).usual == sample().usual
     save(sample(usual={}), tmp_path / "none")
     save(sample(hosts={"n0": "out"}), tmp_path / "none")
+    capsys.readouterr()
+    slow = sample().rungs[1].model_copy(update={"rung": "single", "reasons": ["32 of 32 devices are slow"]})
+    save(sample(rungs=[slow]), tmp_path / "none")
+    assert "is not written: single says: 32 of 32 devices are slow" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
 
 
@@ -125,6 +129,14 @@ def test_what_is_wrong_of_the_command_is_told_before_hosts_are_asked(
         (tmp_path / "accept.json").write_text(text)
         with pytest.raises(InputProblems, match="--against"):
             accept(asked_of(tmp_path, "amd", 1), rungs="health", budget="1m", against=tmp_path / "accept.json")
+
+
+def test_hosts_that_slurm_chooses_anew_for_each_run_are_refused(tmp_path: Path) -> None:
+    asked = asked_of(tmp_path, "cpu", 3)
+    (tmp_path / "cluster_conf.py").write_text("LAUNCHER = 'slurm'\nHOSTS = 3\n")
+    (tmp_path / "test_conf.py").write_text("VENDOR = 'cpu'\nRUNTIME = 'slurm'\n")
+    with pytest.raises(InputProblems, match="HOSTS = 3: .*inside salloc with its hostlist"):
+        accept(asked, rungs="health", budget="1m", nproc=1)
 
 
 def test_sigterm_while_devices_are_counted_gives_back_what_was_allocated(
