@@ -53,6 +53,8 @@ from run_benchmarks.results.loading import LoadedRun
 NO_DATA = "data_read, data_write: no case of CASES has a data_dir_host"
 GOOD_BESIDE = 3
 """Good hosts for each suspect when it is tested again, where there are as many: most pairs are then of good ones."""
+MOST_NAMED = 5
+"""Hosts of one sentence."""
 MOST_WITHOUT = 3
 """Times that a stage that failed runs again, each without those whom the runs before suspect."""
 SEEN_ONCE = "seen once"
@@ -61,12 +63,13 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 @dataclass(frozen=True, kw_only=True)
 class Looked:
-    """Of a look at hosts. sick: who is to be taken out; unseen: things not to be looked at; warnings: by host,
-    pairs of a subject and a sentence, that take nobody out.
+    """Of a look at hosts. sick: who is to be taken out; unseen: things not to be looked at; unasked: hosts of whose
+    health not all was looked at; warnings: by host, pairs of a subject and a sentence, that take nobody out.
     """
 
     sick: Suspects = field(default_factory=dict)
     unseen: Sequence[str] = ()
+    unasked: Sequence[str] = ()
     warnings: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
 
@@ -82,7 +85,7 @@ class Climb:
     before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools: by
     rung, the tools of others that hosts have. planned: the rungs to do, without which nothing is ready. expected: the
     estimate of each, in their order. usual: figures of an earlier acceptance; measured: those of this one. ran: the
-    cases and hosts of each run. kinds: by host, of runs with suspects. untested: sentences on devices without a rank.
+    cases and hosts of each run. kinds: by host, of runs with suspects.
     """
 
     vendor: str
@@ -93,7 +96,6 @@ class Climb:
     examine: Callable[[Sequence[str]], Looked]
     gate: Callable[[Sequence[str]], Looked]
     data: Sequence[DataPath] = ()
-    untested: Sequence[str] = ()
     tools: Mapping[str, Others] = field(default_factory=dict)
     planned: Sequence[str] = ()
     expected: Mapping[str, Estimate] = field(default_factory=dict)
@@ -139,9 +141,8 @@ class Climb:
                 record.reasons = [self._is_spent]
             else:
                 if rung == HEALTH:
-                    looked = self.examine(hosts)
-                    self.warned.add(looked.warnings)
-                    record.out, record.not_run = dict(looked.sick), [*self.untested, *looked.unseen]
+                    looked = self._noted(record, self.examine(hosts))
+                    record.out, record.not_run = dict(looked.sick), [*looked.unseen]
                 self._measure(record)
         except BaseException as error:
             said = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
@@ -365,7 +366,7 @@ class Climb:
         record.out |= both
 
     def _beside(self, found: Suspects, hosts: Sequence[str]) -> list[str]:
-        """The suspects among hosts, and good ones, in their order; whom a rung left in doubt, if there are no others."""
+        """The suspects among hosts, and good ones, in their order; doubtful ones if there are no others."""
         doubtful = self._untested.union(*(rung.unsteady for rung in self.rungs))
         good = sorted((host for host in hosts if host not in found), key=doubtful.__contains__)
         beside = alike_first(good, found, self.kinds, GOOD_BESIDE)
@@ -408,8 +409,7 @@ class Climb:
         self.ran[loaded.folder.name] = list(cases), list(hosts)
         self._took[loaded.folder.name] = round(time.monotonic() - began, 1)
         self.warned.add(warnings_of(loaded))
-        looked = self.gate(hosts)
-        self.warned.add(looked.warnings)
+        looked = self._noted(record, self.gate(hosts))
         after = f"after {loaded.folder.name}: "
         _append(record.out, {host: [after + each for each in said] for host, said in looked.sick.items()})
         _add_reasons(record, *(each for each in unlike(loaded) if each not in record.reasons))
@@ -426,6 +426,16 @@ class Climb:
         self._occasions.append(loaded)
         self._suspected.append(found)
         return loaded, suspects
+
+    def _noted(self, record: RungRecord, looked: Looked) -> Looked:
+        """Keep the warnings of a look at hosts, and fail the rung for whom it did not see, who is not accepted."""
+        self.warned.add(looked.warnings)
+        if unasked := [host for host in looked.unasked if host not in looked.sick]:
+            shown = ", ".join(unasked[:MOST_NAMED]) + ", ..." * (len(unasked) > MOST_NAMED)
+            said = f"the health of {shown} was not looked at"
+            _add_reasons(record, said if said not in record.reasons else "")
+            self._untested |= {*unasked}
+        return looked
 
     def states(self) -> dict[str, HostState]:
         """The state of each host after the rungs so far."""

@@ -251,6 +251,22 @@ def test_a_run_that_was_not_made_says_of_no_host_that_it_fails_without_it_and_su
     assert network.not_run == ["n0: suspected, left in doubt: network2: slow"]
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_hosts_whose_health_was_not_looked_at_are_not_accepted_and_fail_their_rung(when: str) -> None:
+    cluster = Cluster({})
+    looked = Looked(sick={"n5": ["ssh: no route"]}, unasked=["n0", "n5"])
+    made, gates = cluster.begun(), [Looked(), looked, looked] if when == "after" else []
+    made.examine = lambda hosts: looked if when == "before" else Looked()
+    made.gate = lambda hosts: gates.pop(0) if gates else Looked()
+    for rung in RUNGS:
+        made.step(rung)
+    (failed,) = (rung for rung in made.rungs if rung.verdict == "fail")
+    assert failed.rung == (HEALTH if when == "before" else NETWORK)
+    assert failed.reasons == ["the health of n0 was not looked at"] and [*failed.out] == ["n5"]
+    assert made.states() == dict.fromkeys(HOSTS, "accepted") | {"n0": "not tested", "n5": "out"} and not made.ready
+    assert Words("zh").reason(failed.reasons[0]) == "未检查 n0 的健康状态"
+
+
 @pytest.mark.parametrize("how", ["comes and goes", "is left in doubt"])
 def test_a_suspect_is_tested_beside_hosts_that_no_rung_doubts(how: str) -> None:
     cluster = Cluster({"single": [{"n1"}], "network": [{"n0"}, {"n0"}]})
