@@ -51,6 +51,9 @@ from run_benchmarks.acceptance.warned import NOBODY, Warned, warnings_of
 from run_benchmarks.results.loading import LoadedRun
 
 NO_DATA = "data_read, data_write: no case of CASES has a data_dir_host"
+TWO_HOSTS = "two hosts are one pair: measured, not judged"
+LEAST_OF_PAIRS = 3
+"""Hosts of which the analysis of pairs says something."""
 GOOD_BESIDE = 3
 """Good hosts for each suspect when it is tested again, where there are as many: most pairs are then of good ones."""
 MOST_NAMED = 5
@@ -233,6 +236,8 @@ class Climb:
     def _note(self, record: RungRecord, loaded: LoadedRun) -> None:
         """Note of a run what needs no second occasion, before one that may be interrupted."""
         said = [*unjudged(loaded, self.usual), *not_against(loaded, self.usual)]
+        if record.rung == NETWORK and len(self.ran[loaded.folder.name][1]) < LEAST_OF_PAIRS:
+            said.append(TWO_HOSTS)
         record.not_run += [each for each in said if each not in record.not_run]
         _add_reasons(record, *against_datasheet(loaded), *without_result(loaded), *in_vain(loaded))
 

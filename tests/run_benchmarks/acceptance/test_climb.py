@@ -408,6 +408,13 @@ def test_what_a_run_proves_is_kept_though_the_second_occasion_is_interrupted() -
     assert "memory: 4 of 4 devices sent no result" in reason(made.rungs[0])
 
 
+def test_hosts_and_pairs_of_which_a_search_says_nothing_are_told() -> None:
+    said = ["compared with nobody, for too few are like them: n5", "pair n0-n1: slow, and neither host is slow"]
+    cluster = Cluster({})
+    cluster.rounds = {"PAIRS": [a_round([], not_judged=said), a_round([], not_judged="n5")]}
+    assert [each for each in cluster.climb().rungs[1].not_run if each in said] == said
+
+
 def test_a_device_alone_of_its_kind_has_compared_bits_with_nobody_and_it_is_said() -> None:
     cluster = Cluster({})
     cluster.rounds = {
