@@ -36,6 +36,7 @@ from run_benchmarks.acceptance.suspects import (
     Suspects,
     against_datasheet,
     agreed,
+    beside_datasheet,
     in_vain,
     not_against,
     not_run_in,
@@ -235,11 +236,11 @@ class Climb:
 
     def _note(self, record: RungRecord, loaded: LoadedRun) -> None:
         """Note of a run what needs no second occasion, before one that may be interrupted."""
-        said = [*unjudged(loaded, self.usual), *not_against(loaded, self.usual)]
+        said = [each for about in (unjudged, not_against, beside_datasheet) for each in about(loaded, self.usual)]
         if record.rung == NETWORK and len(self.ran[loaded.folder.name][1]) < LEAST_OF_PAIRS:
             said.append(TWO_HOSTS)
         record.not_run += [each for each in said if each not in record.not_run]
-        _add_reasons(record, *against_datasheet(loaded), *without_result(loaded), *in_vain(loaded))
+        _add_reasons(record, *against_datasheet(loaded, self.usual), *without_result(loaded), *in_vain(loaded))
 
     def _look_again(self, record: RungRecord, stage: int, loaded: LoadedRun) -> None:
         """Fail a rung for faults of which no host is known to be guilty and that two occasions of its stage show; tell

@@ -28,6 +28,8 @@ from training.benchmarks.tools.table import TOOLS
 
 FLOORS: Mapping[str, float] = {"matmul_bf16": 50.0, "memory": 70.0, "memory_capacity": 85.0}
 """Percent of the datasheet; docs/reference/training-benchmarks.md gives the reasons."""
+CEILING = 105.0
+"""Percent of the datasheet that no sound device exceeds."""
 DISK_LIMIT = 30.0
 """Percent that a disk may be behind: the same model differs more than devices do, as it fills and ages."""
 OWN_LIMIT = 70.0
@@ -348,12 +350,10 @@ def unjudged(run: LoadedRun, usual: Levels) -> list[str]:
 def not_against(run: LoadedRun, usual: Levels) -> list[str]:
     """A sentence on the tests, with the kind of hosts, of which an earlier acceptance has no figures that count."""
     lacking: dict[str, dict[str, None]] = {}
-    for case, records in run.rounds.items():
-        kinds = kinds_of(run, case)
-        for record, figure in ((each, figure) for each in records for figure in _figures(each)):
-            for kind, part in _by_kind(figure, record, kinds).items():
-                if usual and part.count and _known(usual, kind, part, figure.count) is None:
-                    lacking.setdefault(kind, {})[figure.key] = None
+    for figure, record, kinds in _figures_of(run):
+        for kind, part in _by_kind(figure, record, kinds).items():
+            if usual and part.count and _known(usual, kind, part, figure.count) is None:
+                lacking.setdefault(kind, {})[figure.key] = None
     said = (f"{', '.join(tests)}{f' of {kind}' if kind else ''}" for kind, tests in lacking.items())
     return [f"--against: not compared, it has no figures that count of {told}"[:300] for told in said]
 
@@ -543,17 +543,48 @@ def in_vain(run: LoadedRun) -> list[str]:
     ]
 
 
-def against_datasheet(run: LoadedRun) -> list[str]:
-    """The tests in which datasheet and peers disagree: most devices are below its floor, and no host is accused."""
-    records = (record for records in run.rounds.values() for record in records)
-    figures = (figure for record in records for figure in _figures(record) if _is_contradicted(figure, record))
-    return [
-        f"{figure.test}: {len(_below_datasheet(figure))} of {len(figure.values)} devices are below"
-        f" {FLOORS[figure.test]:g} % of the datasheet's {figure.promised:g} {figure.unit}: it disagrees with the peers,"
-        " so no host is accused;"
-        " look at clocks, power limits and driver"
-        for figure in figures
-    ]
+def against_datasheet(run: LoadedRun, usual: Levels = NO_LEVELS) -> list[str]:
+    """The tests in which datasheet and peers disagree: most devices are below its floor, no host is accused, and no
+    earlier acceptance says what is usual.
+    """
+    return [said for said, is_known in _below_floor(run, usual) if not is_known]
+
+
+def beside_datasheet(run: LoadedRun, usual: Levels) -> list[str]:
+    """The same where one says it, and then judges; and the tests in which the devices are better than the datasheet."""
+    found = [said for said, is_known in _below_floor(run, usual) if is_known]
+    for figure in (part for each, record, kinds in _figures_of(run) for part in _by_kind(each, record, kinds).values()):
+        values = [value for value in figure.values if value is not None]
+        if figure.test not in FLOORS or figure.promised is None or not values:
+            continue
+        percent = 100 * median(values) / figure.promised
+        if percent > CEILING:
+            found.append(
+                f"{figure.test}: the median is {percent:.0f} % of the datasheet's {figure.promised:g} {figure.unit}:"
+                " it disagrees with the peers, and judges less than it could; look whether it is of these devices"
+            )
+    return found
+
+
+def _below_floor(run: LoadedRun, usual: Levels) -> Iterator[tuple[str, bool]]:
+    """A sentence on each test that most devices of several hosts miss, and whether `usual` has what counts instead."""
+    for whole, record, kinds in _figures_of(run):
+        if _is_contradicted(whole, record):
+            parts = _by_kind(whole, record, kinds).items()
+            yield (
+                f"{whole.test}: {len(_below_datasheet(whole))} of {len(whole.values)} devices are below"
+                f" {FLOORS[whole.test]:g} % of the datasheet's {whole.promised:g} {whole.unit}: it disagrees with the"
+                " peers, so no host is accused; look at clocks, power limits and driver",
+                all(_known(usual, kind, part, whole.count) for kind, part in parts if part.count),
+            )
+
+
+def _figures_of(run: LoadedRun) -> Iterator[tuple[_Figure, RoundRecord, Mapping[str, str]]]:
+    for case, records in run.rounds.items():
+        kinds = kinds_of(run, case)
+        for record in records:
+            for figure in _figures(record):
+                yield figure, record, kinds
 
 
 def _unusual(

@@ -18,6 +18,7 @@ from run_benchmarks.acceptance.suspects import (
     OF_HOST,
     against_datasheet,
     agreed,
+    beside_datasheet,
     in_vain,
     not_against,
     slow_devices,
@@ -128,8 +129,18 @@ def test_a_datasheet_that_disagrees_with_the_peers_accuses_no_host_and_is_said()
     run = replace(a_run("run1", [1.0]), rounds={"ACCEPT_DEVICES": [record]})
     (said,) = against_datasheet(run)
     assert said.startswith("memory: 32 of 32 devices are below 70 % of the datasheet's 5000 GB/s: it disagrees with")
+    usual = usual_of(replace(run, rounds={"D": [measured(4, 0.005, 2, {})]}), [])
+    assert against_datasheet(run, usual) == [] and beside_datasheet(run, usual) == [said], "and what was usual judges"
+    assert beside_datasheet(run, {}) == [] and dict(slow_devices(record, LIMIT, usual)).keys() == {"n2"}
+    record.steps[1]["datasheet"] = 2300.0
+    (low,) = beside_datasheet(run, {})
+    assert low.startswith("memory: the median is 130 % of the datasheet's 2300 GB/s: it disagrees with the peers")
+    assert against_datasheet(run) == []
     record.steps[1]["datasheet"] = 3300.0
-    assert against_datasheet(run) == [] and "% of its datasheet" in dict(slow_devices(record, LIMIT))["n2"]
+    assert (
+        against_datasheet(run) == beside_datasheet(run, {}) == []
+        and "% of its datasheet" in dict(slow_devices(record, LIMIT))["n2"]
+    )
 
 
 def of_a_tool(values: list[float | None], better: str = "higher", tool: str = "ib_write_bw_loopback") -> RoundRecord:
