@@ -36,6 +36,7 @@ from run_benchmarks.acceptance.suspects import (
     Suspects,
     against_datasheet,
     agreed,
+    beside_datasheet,
     in_vain,
     not_against,
     not_run_in,
@@ -51,8 +52,13 @@ from run_benchmarks.acceptance.warned import NOBODY, Warned, warnings_of
 from run_benchmarks.results.loading import LoadedRun
 
 NO_DATA = "data_read, data_write: no case of CASES has a data_dir_host"
+TWO_HOSTS = "two hosts are one pair: measured, not judged"
+LEAST_OF_PAIRS = 3
+"""Hosts of which the analysis of pairs says something."""
 GOOD_BESIDE = 3
 """Good hosts for each suspect when it is tested again, where there are as many: most pairs are then of good ones."""
+MOST_NAMED = 5
+"""Hosts of one sentence."""
 MOST_WITHOUT = 3
 """Times that a stage that failed runs again, each without those whom the runs before suspect."""
 SEEN_ONCE = "seen once"
@@ -61,12 +67,13 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 @dataclass(frozen=True, kw_only=True)
 class Looked:
-    """Of a look at hosts. sick: who is to be taken out; unseen: things not to be looked at; warnings: by host,
-    pairs of a subject and a sentence, that take nobody out.
+    """Of a look at hosts. sick: who is to be taken out; unseen: things not to be looked at; unasked: hosts of whose
+    health not all was looked at; warnings: by host, pairs of a subject and a sentence, that take nobody out.
     """
 
     sick: Suspects = field(default_factory=dict)
     unseen: Sequence[str] = ()
+    unasked: Sequence[str] = ()
     warnings: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
 
@@ -82,7 +89,7 @@ class Climb:
     before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools: by
     rung, the tools of others that hosts have. planned: the rungs to do, without which nothing is ready. expected: the
     estimate of each, in their order. usual: figures of an earlier acceptance; measured: those of this one. ran: the
-    cases and hosts of each run. kinds: by host, of runs with suspects. untested: sentences on devices without a rank.
+    cases and hosts of each run. kinds: by host, of runs with suspects.
     """
 
     vendor: str
@@ -93,7 +100,6 @@ class Climb:
     examine: Callable[[Sequence[str]], Looked]
     gate: Callable[[Sequence[str]], Looked]
     data: Sequence[DataPath] = ()
-    untested: Sequence[str] = ()
     tools: Mapping[str, Others] = field(default_factory=dict)
     planned: Sequence[str] = ()
     expected: Mapping[str, Estimate] = field(default_factory=dict)
@@ -139,9 +145,8 @@ class Climb:
                 record.reasons = [self._is_spent]
             else:
                 if rung == HEALTH:
-                    looked = self.examine(hosts)
-                    self.warned.add(looked.warnings)
-                    record.out, record.not_run = dict(looked.sick), [*self.untested, *looked.unseen]
+                    looked = self._noted(record, self.examine(hosts))
+                    record.out, record.not_run = dict(looked.sick), [*looked.unseen]
                 self._measure(record)
         except BaseException as error:
             said = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
@@ -231,9 +236,11 @@ class Climb:
 
     def _note(self, record: RungRecord, loaded: LoadedRun) -> None:
         """Note of a run what needs no second occasion, before one that may be interrupted."""
-        said = [*unjudged(loaded, self.usual), *not_against(loaded, self.usual)]
+        said = [each for about in (unjudged, not_against, beside_datasheet) for each in about(loaded, self.usual)]
+        if record.rung == NETWORK and len(self.ran[loaded.folder.name][1]) < LEAST_OF_PAIRS:
+            said.append(TWO_HOSTS)
         record.not_run += [each for each in said if each not in record.not_run]
-        _add_reasons(record, *against_datasheet(loaded), *without_result(loaded), *in_vain(loaded))
+        _add_reasons(record, *against_datasheet(loaded, self.usual), *without_result(loaded), *in_vain(loaded))
 
     def _look_again(self, record: RungRecord, stage: int, loaded: LoadedRun) -> None:
         """Fail a rung for faults of which no host is known to be guilty and that two occasions of its stage show; tell
@@ -365,8 +372,9 @@ class Climb:
         record.out |= both
 
     def _beside(self, found: Suspects, hosts: Sequence[str]) -> list[str]:
-        """The suspects among hosts, and good ones, in their order."""
-        good = [host for host in hosts if host not in found]
+        """The suspects among hosts, and good ones, in their order; doubtful ones if there are no others."""
+        doubtful = self._untested.union(*(rung.unsteady for rung in self.rungs))
+        good = sorted((host for host in hosts if host not in found), key=doubtful.__contains__)
         beside = alike_first(good, found, self.kinds, GOOD_BESIDE)
         return [host for host in hosts if host in found or host in beside]
 
@@ -407,8 +415,7 @@ class Climb:
         self.ran[loaded.folder.name] = list(cases), list(hosts)
         self._took[loaded.folder.name] = round(time.monotonic() - began, 1)
         self.warned.add(warnings_of(loaded))
-        looked = self.gate(hosts)
-        self.warned.add(looked.warnings)
+        looked = self._noted(record, self.gate(hosts))
         after = f"after {loaded.folder.name}: "
         _append(record.out, {host: [after + each for each in said] for host, said in looked.sick.items()})
         _add_reasons(record, *(each for each in unlike(loaded) if each not in record.reasons))
@@ -425,6 +432,16 @@ class Climb:
         self._occasions.append(loaded)
         self._suspected.append(found)
         return loaded, suspects
+
+    def _noted(self, record: RungRecord, looked: Looked) -> Looked:
+        """Keep the warnings of a look at hosts, and fail the rung for whom it did not see, who is not accepted."""
+        self.warned.add(looked.warnings)
+        if unasked := [host for host in looked.unasked if host not in looked.sick]:
+            shown = ", ".join(unasked[:MOST_NAMED]) + ", ..." * (len(unasked) > MOST_NAMED)
+            said = f"the health of {shown} was not looked at"
+            _add_reasons(record, said if said not in record.reasons else "")
+            self._untested |= {*unasked}
+        return looked
 
     def states(self) -> dict[str, HostState]:
         """The state of each host after the rungs so far."""

@@ -28,8 +28,12 @@ from training.benchmarks.tools.table import TOOLS
 
 FLOORS: Mapping[str, float] = {"matmul_bf16": 50.0, "memory": 70.0, "memory_capacity": 85.0}
 """Percent of the datasheet; docs/reference/training-benchmarks.md gives the reasons."""
+CEILING = 105.0
+"""Percent of the datasheet that no sound device exceeds."""
 DISK_LIMIT = 30.0
 """Percent that a disk may be behind: the same model differs more than devices do, as it fills and ages."""
+OWN_LIMIT = 70.0
+"""Percent that a pair of devices may be behind others of its host: links of other kinds differ less."""
 OF_HOST = {
     "host_matmul": "look for other programs, power limits and a CPU that is held at a low clock",
     "host_memory": "look for a missing memory module and other programs",
@@ -319,10 +323,10 @@ def _known(usual: Levels, kind: str, figure: _Figure, count: int) -> Usual | Non
 
 
 def unjudged(run: LoadedRun, usual: Levels) -> list[str]:
-    """A sentence on each kind of host of which too few devices were tested to compare them with each other, and no
-    datasheet and no earlier acceptance says what to expect.
+    """A sentence on each kind of host of which too few devices were tested to compare them with each other, or too few
+    hosts to compare their pairs of devices, and no datasheet and no earlier acceptance says what to expect.
     """
-    tests: dict[tuple[str, int], dict[str, None]] = {}
+    tests: dict[tuple[str, int, str], dict[str, None]] = {}
     for case, records in run.rounds.items():
         kinds = kinds_of(run, case)
         for record, figure in ((each, figure) for each in records for figure in _figures(each)):
@@ -330,23 +334,26 @@ def unjudged(run: LoadedRun, usual: Levels) -> list[str]:
             for kind, part in parts.items():
                 is_known = _known(usual, kind, part, figure.count) or (figure.test in FLOORS and part.promised)
                 if 0 < part.count < FEWEST_PEERS and not is_known:
-                    tests.setdefault((kind, part.count), {})[figure.key] = None
+                    tests.setdefault((kind, part.count, "devices"), {})[figure.key] = None
+        for record, step in ((each, step) for each in records for step in each.steps):
+            for (kind, pair), measured in _pairs(record, step, kinds).items():
+                if len(measured) < FEWEST_PEERS and _of_pair(step, pair) not in usual.get(kind, {}):
+                    test = f"{str(step.get('test'))[:100]} of each pair"
+                    tests.setdefault((kind, len(measured), "hosts"), {})[test] = None
     return [
-        f"{', '.join(found)}: measured, not judged: {FEWEST_PEERS} devices alike are compared, there are {count}"
+        f"{', '.join(found)}: measured, not judged: {FEWEST_PEERS} {what} alike are compared, there are {count}"
         + (f" of {kind}" if kind else "")
-        for (kind, count), found in tests.items()
+        for (kind, count, what), found in tests.items()
     ]
 
 
 def not_against(run: LoadedRun, usual: Levels) -> list[str]:
     """A sentence on the tests, with the kind of hosts, of which an earlier acceptance has no figures that count."""
     lacking: dict[str, dict[str, None]] = {}
-    for case, records in run.rounds.items():
-        kinds = kinds_of(run, case)
-        for record, figure in ((each, figure) for each in records for figure in _figures(each)):
-            for kind, part in _by_kind(figure, record, kinds).items():
-                if usual and part.count and _known(usual, kind, part, figure.count) is None:
-                    lacking.setdefault(kind, {})[figure.key] = None
+    for figure, record, kinds in _figures_of(run):
+        for kind, part in _by_kind(figure, record, kinds).items():
+            if usual and part.count and _known(usual, kind, part, figure.count) is None:
+                lacking.setdefault(kind, {})[figure.key] = None
     said = (f"{', '.join(tests)}{f' of {kind}' if kind else ''}" for kind, tests in lacking.items())
     return [f"--against: not compared, it has no figures that count of {told}"[:300] for told in said]
 
@@ -397,20 +404,41 @@ def _slow_pairs(
     record: RoundRecord, step: Mapping[str, object], limit: float, usual: Levels, kinds: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Pairs of devices of a host that copy more slowly than the same pair of other hosts, of which there are enough, or
-    of accepted ones.
+    of accepted ones, or, beside few hosts, far more slowly than over other devices of the host.
 
     Two pairs of one host may differ by its topology; the same pair of two hosts of a kind does not.
     """
-    unit = str(step.get("unit"))
-    for (kind, pair), measured in _pairs(record, step, kinds).items():
+    unit, pairs = str(step.get("unit")), _pairs(record, step, kinds)
+    of_hosts: dict[str, dict[tuple[int, int], float]] = {}
+    for (_, pair), measured in pairs.items():
+        for host, value in measured:
+            of_hosts.setdefault(host, {})[pair] = value
+    for (kind, pair), measured in pairs.items():
         values, then = [value for _, value in measured], usual.get(kind, {}).get(_of_pair(step, pair))
         slower = behind(values, limit)
-        found = {place: f"{percent:.0f} % below the same pair of its peers" for place, percent in slower.items()}
+        few = measured if len(measured) < FEWEST_PEERS else []
+        found = {place: why for place, (host, _) in enumerate(few) if (why := _beside_others(of_hosts[host], pair))}
+        found |= {place: f"{percent:.0f} % below the same pair of its peers" for place, percent in slower.items()}
         if then is not None and then.unit == unit:
             found |= _unusual(values, "higher", limit, then)
         for place, why in found.items():
             host, value = measured[place]
             yield host, f"device {pair[0]} to {pair[1]}: {value:.4g} {unit}, {why}: look at their link"
+
+
+def _beside_others(pairs: Mapping[tuple[int, int], float], pair: tuple[int, int]) -> str:
+    """How far a pair is below what most other devices of the host would pass on from one to the other, if that is more
+    than OWN_LIMIT: of a tree of links and a switch none is, nor one of many pairs without a link.
+    """
+    first, last = pair
+    over = [
+        min(rate, pairs[middle, last])
+        for (one, middle), rate in pairs.items()
+        if one == first and (middle, last) in pairs
+    ]
+    if len(over) < FEWEST_PEERS - 1 or 100 * (1 - pairs[pair] / median(over)) <= OWN_LIMIT:
+        return ""
+    return f"{100 * (1 - pairs[pair] / median(over)):.0f} % below most others of its devices"
 
 
 def not_run_in(run: LoadedRun) -> list[str]:
@@ -421,6 +449,8 @@ def not_run_in(run: LoadedRun) -> list[str]:
     steps = [step for record in records for step in record.steps]
     said = [f"{step.get('test')}: {step['not_run']}"[:300] for step in steps if isinstance(step.get("not_run"), str)]
     said += _alone(steps)
+    unjudged_ones = [record.metrics.get("not_judged") for record in records]
+    said += [str(each)[:300] for found in unjudged_ones if isinstance(found, list) for each in found]
     unseen = [each for record in records for each in record.findings if each.kind == "not_run"]
     told = (each.evidence if each.evidence.startswith(NOT_RUN) else each.sentence for each in unseen)
     said += [sentence.removeprefix(NOT_RUN)[:300] for sentence in told]
@@ -513,17 +543,48 @@ def in_vain(run: LoadedRun) -> list[str]:
     ]
 
 
-def against_datasheet(run: LoadedRun) -> list[str]:
-    """The tests in which datasheet and peers disagree: most devices are below its floor, and no host is accused."""
-    records = (record for records in run.rounds.values() for record in records)
-    figures = (figure for record in records for figure in _figures(record) if _is_contradicted(figure, record))
-    return [
-        f"{figure.test}: {len(_below_datasheet(figure))} of {len(figure.values)} devices are below"
-        f" {FLOORS[figure.test]:g} % of the datasheet's {figure.promised:g} {figure.unit}: it disagrees with the peers,"
-        " so no host is accused;"
-        " look at clocks, power limits and driver"
-        for figure in figures
-    ]
+def against_datasheet(run: LoadedRun, usual: Levels = NO_LEVELS) -> list[str]:
+    """The tests in which datasheet and peers disagree: most devices are below its floor, no host is accused, and no
+    earlier acceptance says what is usual.
+    """
+    return [said for said, is_known in _below_floor(run, usual) if not is_known]
+
+
+def beside_datasheet(run: LoadedRun, usual: Levels) -> list[str]:
+    """The same where one says it, and then judges; and the tests in which the devices are better than the datasheet."""
+    found = [said for said, is_known in _below_floor(run, usual) if is_known]
+    for figure in (part for each, record, kinds in _figures_of(run) for part in _by_kind(each, record, kinds).values()):
+        values = [value for value in figure.values if value is not None]
+        if figure.test not in FLOORS or figure.promised is None or not values:
+            continue
+        percent = 100 * median(values) / figure.promised
+        if percent > CEILING:
+            found.append(
+                f"{figure.test}: the median is {percent:.0f} % of the datasheet's {figure.promised:g} {figure.unit}:"
+                " it disagrees with the peers, and judges less than it could; look whether it is of these devices"
+            )
+    return found
+
+
+def _below_floor(run: LoadedRun, usual: Levels) -> Iterator[tuple[str, bool]]:
+    """A sentence on each test that most devices of several hosts miss, and whether `usual` has what counts instead."""
+    for whole, record, kinds in _figures_of(run):
+        if _is_contradicted(whole, record):
+            parts = _by_kind(whole, record, kinds).items()
+            yield (
+                f"{whole.test}: {len(_below_datasheet(whole))} of {len(whole.values)} devices are below"
+                f" {FLOORS[whole.test]:g} % of the datasheet's {whole.promised:g} {whole.unit}: it disagrees with the"
+                " peers, so no host is accused; look at clocks, power limits and driver",
+                all(_known(usual, kind, part, whole.count) for kind, part in parts if part.count),
+            )
+
+
+def _figures_of(run: LoadedRun) -> Iterator[tuple[_Figure, RoundRecord, Mapping[str, str]]]:
+    for case, records in run.rounds.items():
+        kinds = kinds_of(run, case)
+        for record in records:
+            for figure in _figures(record):
+                yield figure, record, kinds
 
 
 def _unusual(

@@ -18,7 +18,7 @@ from common.errors import MistakeList, input_problem
 from common.reading import read_bounded
 from common.whole_files import PRESENT
 from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Looked
-from run_benchmarks.acceptance.devices import usual_devices
+from run_benchmarks.acceptance.devices import untested_devices, usual_devices
 from run_benchmarks.acceptance.estimate import earlier_ones, estimates, in_words
 from run_benchmarks.acceptance.kinds import alike_first
 from run_benchmarks.acceptance.page import (
@@ -62,7 +62,7 @@ from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.health import examine_health
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
 from run_benchmarks.results.records import MAX_RECORD_BYTES, DrainRecord, record_text, write_text
-from run_benchmarks.session.allocation import allocated
+from run_benchmarks.session.allocation import allocated, out_of_service
 from run_benchmarks.session.preparation import PreparedRun, checked_settings, connected, prepare
 from run_benchmarks.session.run_folder import new_run_id, result_root
 from run_benchmarks.settings.host_selection import HostSelection
@@ -85,7 +85,7 @@ def budget_seconds(text: str) -> float:
         InputProblems: the text has another form.
     """
     match = BUDGET.fullmatch(text.strip())
-    if match is None or not float(match[1]):
+    if match is None or not 0 < float(match[1]) < math.inf:
         raise InputProblems([Problem("--budget", "", text, "a time such as 90s, 30m or 2h")])
     return float(match[1]) * _SECONDS[match[2]]
 
@@ -176,7 +176,7 @@ class Acceptance:
         return self._looked(hosts, is_before=False)
 
     def _looked(self, hosts: Sequence[str], *, is_before: bool) -> Looked:
-        with self.reached(hosts) as (prepared, reached):
+        with self.reached(hosts) as (prepared, reached, gone):
             plan, vendor = prepared.plan, prepared.resolved.vendor
             if is_before:
                 reports = check_hosts(reached, prepared.settings, plan, vendor, prepared.runtime())
@@ -185,9 +185,11 @@ class Acceptance:
                 for name, error in for_each(reached, lambda host: host.connect()).failed.items():
                     reports[name].add("ssh", str(error), "an answer", "look at its power and console")
             examine_health(reached, reports, plan)
+        sick = {host: [f"Slurm: {state}: look why with sinfo -R"] for host, state in gone.items()}
         return Looked(
-            sick={host: report.objections for host, report in reports.items() if report.failed},
-            unseen=not_seen(reports),
+            sick=sick | {host: report.objections for host, report in reports.items() if report.failed},
+            unseen=[*untested_devices(reports, self._nproc), *not_seen(reports)],
+            unasked=[host for host, report in reports.items() if _is_health_unseen(report)],
             warnings={host: report.warnings for host, report in reports.items()},
         )
 
@@ -226,7 +228,7 @@ class Acceptance:
         return configs
 
     def _asked(self, names: Sequence[str], hosts: Sequence[str]) -> tuple[set[str] | None, list[str]]:
-        with self.reached(hosts) as (_, reached):
+        with self.reached(hosts) as (_, reached, _):
             return installed(reached, names)
 
     def _inspector(self, hosts: Sequence[str]) -> str | None:
@@ -241,19 +243,25 @@ class Acceptance:
         return prepare(self.conf(HEALTH, cases, hosts, 1), new_run_id())
 
     @contextmanager
-    def reached(self, hosts: Sequence[str]) -> Iterator[tuple[PreparedRun, dict[str, Host]]]:
-        """The run by which hosts are reached, and they."""
-        with (
-            allocated(self.look(hosts)) as prepared,
-            connected(prepared.settings.cluster, prepared.allocation) as reached,
-        ):
-            yield prepared, reached
+    def reached(self, hosts: Sequence[str]) -> Iterator[tuple[PreparedRun, dict[str, Host], dict[str, str]]]:
+        """The run by which hosts are reached, they, and those that Slurm gives to no job, unless all are so."""
+        planned = self.look(hosts)
+        gone = out_of_service(planned.settings, hosts)
+        if rest := [host for host in hosts if host not in gone] if gone else []:
+            planned = self.look(rest)
+        with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
+            yield prepared, reached, gone
 
     def conf(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> Settings:
         """The settings of a rung's run on these hosts, whose test_conf.py stays in the acceptance's folder."""
         path = self.folder / f"{name}_conf.py"
         path.write_text(conf_text(self._own, cases, seconds), encoding="utf-8")
         return checked_settings(self._cluster, path, self._changes, HostSelection(hosts=",".join(hosts)))
+
+
+def _is_health_unseen(report: HostReport) -> bool:
+    """Whether a host's health was not looked at, or not to the end; a tool that it lacks is another matter."""
+    return any((each.subject, each.severity) == ("health", "not seen") for each in report.findings)
 
 
 def recorded(path: Path, vendor: str, nproc: int | None) -> AcceptRecord:
@@ -308,13 +316,13 @@ def accept(
         settings = asked.settings()
     mistakes.check()
     _refuse_vendor(settings)
+    _refuse_unnamed(settings)
     earlier = recorded(against, settings.test.VENDOR, nproc) if against else None
     root = result_root(settings)
-    untested: list[str] = []
     try:
         if nproc is None:
             with _ended_by_signals():
-                nproc, untested = ranks_of_a_host(asked, settings)
+                nproc = ranks_of_a_host(asked, settings)
         if against and earlier:
             _refuse_unlike(earlier, against, settings.test.VENDOR, nproc)
         plan_all(asked, settings, names, nproc)
@@ -334,7 +342,6 @@ def accept(
         data=data_paths(settings),
         planned=names,
         usual=earlier.usual if earlier else {},
-        untested=untested,
     )
     began = time.time()
 
@@ -437,8 +444,11 @@ def _refuse_file(save_expected: Path | None, names: Sequence[str], *, force: boo
 
 
 def save(record: AcceptRecord, path: Path) -> None:
-    """Write the record where --against finds its figures; without any, nothing."""
+    """Write the record where --against finds its figures; nothing without any, or if what all measured is in doubt."""
     good = sum(state == "accepted" for state in record.hosts.values())
+    if why := [reason for rung in record.rungs if rung.rung == SINGLE for reason in rung.reasons]:
+        complain(words("{path} is not written: {rung} says: {why}", path=path, rung=SINGLE, why=words.reason(why[0])))
+        return
     if not record.usual or not good:
         complain(f"{path} is not written: no host was accepted and measured")
         return
@@ -451,9 +461,8 @@ def save(record: AcceptRecord, path: Path) -> None:
     say(f"{path}: what is expected in {len(tests)} tests, learned from {good} hosts; for --against")
 
 
-def ranks_of_a_host(asked: Request, settings: Settings) -> tuple[int, list[str]]:
-    """As many as the hosts have devices, and a sentence on each that has more; where none has or tells,
-    WITHOUT_DEVICES, which is said.
+def ranks_of_a_host(asked: Request, settings: Settings) -> int:
+    """As many as the hosts have devices; where none has or tells, WITHOUT_DEVICES, which is said.
 
     Raises:
         InputProblems: the device tests cannot be planned.
@@ -461,14 +470,14 @@ def ranks_of_a_host(asked: Request, settings: Settings) -> tuple[int, list[str]]
     """
     patterns, hosts = vendors.load(settings.test.VENDOR).device_files, list(settings.cluster.HOSTS)
     if not patterns:
-        return WITHOUT_DEVICES, []
+        return WITHOUT_DEVICES
     with tempfile.TemporaryDirectory() as folder:
         planned = Acceptance(asked, settings, Path(folder), 1)
-        with planned.reached(hosts) as (_, reached):
-            usual, untested = usual_devices(reached, patterns)
+        with planned.reached(hosts) as (_, reached, _):
+            usual = usual_devices(reached, patterns)
     if usual is None:
         say(words("no host has or tells devices: {n} ranks of each; --nproc sets another number", n=WITHOUT_DEVICES))
-    return usual or WITHOUT_DEVICES, untested
+    return usual or WITHOUT_DEVICES
 
 
 def _refuse_vendor(settings: Settings) -> None:
@@ -477,6 +486,13 @@ def _refuse_vendor(settings: Settings) -> None:
     if vendor.device_type == "cpu" and vendor.monitor_name:
         allowed = "a vendor whose devices the ranks use: accept is not for this one, whose ranks compute on the CPU"
         raise InputProblems([Problem(settings.source("VENDOR"), "VENDOR", vendor.name, allowed)])
+
+
+def _refuse_unnamed(settings: Settings) -> None:
+    """Refuse hosts that Slurm chooses: each run would get others, so none could be tested again, or left out."""
+    if settings.cluster.are_unnamed:
+        allowed = "a list of the nodes' names: accept tests hosts again; or begin inside salloc with its hostlist"
+        raise InputProblems([Problem(settings.source("HOSTS"), "HOSTS", len(settings.cluster.HOSTS), allowed)])
 
 
 def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: int) -> None:

@@ -12,7 +12,7 @@ from run_benchmarks.hosts.slurm.allocation import Allocation, AllocationError, l
 from run_benchmarks.hosts.slurm.client import SlurmError
 from run_benchmarks.hosts.slurm.jobs import FAILED_NODE, Job, job_of, seconds_asked
 from run_benchmarks.hosts.slurm.node_names import expanded, folded
-from run_benchmarks.hosts.slurm.nodes import drained_by_us, states_of
+from run_benchmarks.hosts.slurm.nodes import NodeState, drained_by_us, states_of
 from run_benchmarks.hosts.slurm.script import Request, Surroundings, surroundings
 from run_benchmarks.results.records import JobRecord
 from run_benchmarks.session.preparation import PreparedRun
@@ -183,12 +183,27 @@ def _of_our_own(
     )
 
 
-def _refuse_out_of_service(hosts: tuple[str, ...]) -> None:
-    """Refuse nodes that a job would wait for until somebody mends them."""
+def out_of_service(settings: Settings, hosts: Sequence[str]) -> dict[str, str]:
+    """Which of these hosts no new job gets, each with its state in words; those of an allocation around us are ours.
+
+    Raises:
+        AllocationError: Slurm does not answer, or knows no such node.
+    """
+    if not settings.cluster.needs_allocation or is_inside():
+        return {}
+    return {node.name: node.in_words for node in _states(hosts) if node.is_out_of_service}
+
+
+def _states(hosts: Sequence[str]) -> list[NodeState]:
     try:
-        found = states_of(hosts)
+        return states_of(hosts)
     except SlurmError as error:
         raise AllocationError(f"the nodes cannot be looked at: {error.detail}") from error
+
+
+def _refuse_out_of_service(hosts: tuple[str, ...]) -> None:
+    """Refuse nodes that a job would wait for until somebody mends them."""
+    found = _states(hosts)
     if unusable := [node.in_words for node in found if node.is_out_of_service]:
         raise AllocationError(f"nodes of HOSTS are out of service: {'; '.join(unusable)}")
     if unknown := sorted(set(hosts) - {node.name for node in found}):

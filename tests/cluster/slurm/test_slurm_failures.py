@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -77,6 +78,23 @@ def test_a_node_that_dies_in_mid_round_is_the_failed_host(controller: SlurmContr
     message = record["first_failure"]["message"]
     assert "node2 is down" in message, message
     assert ("goes on without it (RUNNING)" if goes_on else "NODE_FAIL") in message, message
+
+
+def test_a_node_that_is_down_is_taken_out_by_an_acceptance_which_goes_on_with_the_other(
+    controller: SlurmController,
+) -> None:
+    controller.configure_cluster(HOSTS=["node1", "node2"])
+    node = ["scontrol", "update", "nodename=node2"]
+    controller.cluster.call([*node, "state=down", "reason=disk"])
+    try:
+        answer = controller.call("accept", "--nproc", "1", "--rungs", "health,single", "--budget", "5m")
+    finally:
+        controller.cluster.call([*node, "state=resume"], check=False)
+    (file,) = controller.logs.glob("accept*/accept.json")
+    record = json.loads(file.read_text())
+    assert answer.exit_code == 1 and record["hosts"] == {"node1": "accepted", "node2": "out"}, answer.output
+    assert record["drain"]["node2"][0].startswith("Slurm: node2 is down (disk"), record["drain"]
+    assert [(rung["verdict"], rung["hosts"][-1]) for rung in record["rungs"]] == [("fail", "node2"), ("pass", "node1")]
 
 
 def test_a_preempted_job_aborts_the_round_and_a_resume_runs_it_in_a_new_job(controller: SlurmController) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import vendors
-from run_benchmarks.acceptance.devices import usual_devices
+from run_benchmarks.acceptance.devices import untested_devices, usual_devices
 from run_benchmarks.acceptance.rungs import HEALTH, NETWORK, SINGLE, Others, stages_of
 from run_benchmarks.acceptance.suspects import without_result
 from run_benchmarks.acceptance.tools import installed, others_of, too_long, tools_of
@@ -17,7 +17,9 @@ from run_benchmarks.console.language import Words
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.base import Completed
 from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.results.loading import LoadedRun
+from tests.run_benchmarks.reports import a_report
 from tests.run_benchmarks.results.network_rounds import a_round
 from tests.run_benchmarks.results.recorded_runs import a_run
 from training.benchmarks.tools.pytorch.config import Config
@@ -212,12 +214,17 @@ def test_a_host_has_as_many_ranks_as_most_hosts_have_devices(tmp_path: Path) -> 
         (tmp_path / name).mkdir()
         for each in (*range(count), "ctl"):
             (tmp_path / name / f"nvidia{each}").touch()
-    assert usual_devices(hosts, ["/dev/nvidia[0-9]*"]) == (8, [])
-    assert usual_devices({"n2": hosts["n2"]}, ["/dev/nvidia[0-9]*"]) == (7, [])
-    assert usual_devices({"none": OfDevices("none")}, ["/dev/nvidia[0-9]*"]) == (None, [])
+    assert usual_devices(hosts, ["/dev/nvidia[0-9]*"]) == 8
+    assert usual_devices({"n2": hosts["n2"]}, ["/dev/nvidia[0-9]*"]) == 7
+    assert usual_devices({"none": OfDevices("none")}, ["/dev/nvidia[0-9]*"]) is None
     for name in ("n0", "n1"):
         for each in range(4, 8):
             (tmp_path / name / f"nvidia{each}").unlink()
+    assert usual_devices(hosts, ["/dev/nvidia[0-9]*"]) == 4
+
+
+def test_devices_for_which_there_is_no_rank_are_told() -> None:
     untested = "n2: 3 of its 7 devices are not tested"
-    assert usual_devices(hosts, ["/dev/nvidia[0-9]*"]) == (4, [untested])
+    reports = {name: a_report(name, devices=("/dev/x",) * count) for name, count in (("n1", 4), ("n2", 7))}
+    assert untested_devices(reports | {"dark": HostReport(host="dark")}, 4) == [untested]
     assert Words("zh").reason(untested) == "n2：7 个设备中有 3 个未被测试"

@@ -251,6 +251,33 @@ def test_a_run_that_was_not_made_says_of_no_host_that_it_fails_without_it_and_su
     assert network.not_run == ["n0: suspected, left in doubt: network2: slow"]
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_hosts_whose_health_was_not_looked_at_are_not_accepted_and_fail_their_rung(when: str) -> None:
+    cluster = Cluster({})
+    looked = Looked(sick={"n5": ["ssh: no route"]}, unasked=["n0", "n5"])
+    made, gates = cluster.begun(), [Looked(), looked, looked] if when == "after" else []
+    made.examine = lambda hosts: looked if when == "before" else Looked()
+    made.gate = lambda hosts: gates.pop(0) if gates else Looked()
+    for rung in RUNGS:
+        made.step(rung)
+    (failed,) = (rung for rung in made.rungs if rung.verdict == "fail")
+    assert failed.rung == (HEALTH if when == "before" else NETWORK)
+    assert failed.reasons == ["the health of n0 was not looked at"] and [*failed.out] == ["n5"]
+    assert made.states() == dict.fromkeys(HOSTS, "accepted") | {"n0": "not tested", "n5": "out"} and not made.ready
+    assert Words("zh").reason(failed.reasons[0]) == "未检查 n0 的健康状态"
+
+
+@pytest.mark.parametrize("how", ["comes and goes", "is left in doubt"])
+def test_a_suspect_is_tested_beside_hosts_that_no_rung_doubts(how: str) -> None:
+    cluster = Cluster({"single": [{"n1"}], "network": [{"n0"}, {"n0"}]})
+    cluster.skipped = {"single2"} if how == "is left in doubt" else set()
+    cluster.climb()
+    assert {name: hosts for name, _, hosts in cluster.asked}["network2"] == ["n0", "n2", "n3", "n4"]
+    few = Cluster({"single": [{"n1"}], "network": [{"n0"}, {"n0"}]})
+    few.climb(hosts=["n0", "n1", "n2"])
+    assert {name: hosts for name, _, hosts in few.asked}["network2"] == ["n0", "n1", "n2"], "there are no others"
+
+
 def test_pairs_of_a_suspect_alone_prove_nothing() -> None:
     cluster = Cluster({"network": [{"n1"}, {"n1"}]})
     cluster.falls_ill = {"network1": "n0"}
@@ -379,6 +406,13 @@ def test_what_a_run_proves_is_kept_though_the_second_occasion_is_interrupted() -
     with pytest.raises(EndedError):
         made.step(SINGLE)
     assert "memory: 4 of 4 devices sent no result" in reason(made.rungs[0])
+
+
+def test_hosts_and_pairs_of_which_a_search_says_nothing_are_told() -> None:
+    said = ["compared with nobody, for too few are like them: n5", "pair n0-n1: slow, and neither host is slow"]
+    cluster = Cluster({})
+    cluster.rounds = {"PAIRS": [a_round([], not_judged=said), a_round([], not_judged="n5")]}
+    assert [each for each in cluster.climb().rungs[1].not_run if each in said] == said
 
 
 def test_a_device_alone_of_its_kind_has_compared_bits_with_nobody_and_it_is_said() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from run_benchmarks.acceptance.climb import Looked
+from run_benchmarks.acceptance.climb import TWO_HOSTS, Looked
 from run_benchmarks.acceptance.rungs import FEWEST, RUNGS, Cases
 from run_benchmarks.commands.accepting import plan_all
 from run_benchmarks.results.loading import LoadedRun
@@ -157,6 +157,7 @@ def test_few_healthy_hosts_are_never_taken_out(count: int) -> None:
         found = SimulatedCluster(Bad(), 1000 * seed).climb(names(count))
         assert all(rung.out == {} for rung in found.rungs) and found.ready == (count > 1), f"seed {seed}"
         assert found.rungs[2].verdict == ("pass" if count > 1 else "not run")
+        assert (TWO_HOSTS in found.rungs[2].not_run) == (count == 2)
 
 
 def test_a_host_that_dies_between_two_rungs_is_out_and_the_others_go_on() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from run_benchmarks.acceptance.suspects import (
     OF_HOST,
     against_datasheet,
     agreed,
+    beside_datasheet,
     in_vain,
     not_against,
     slow_devices,
@@ -25,6 +26,7 @@ from run_benchmarks.acceptance.suspects import (
     unjudged,
     usual_of,
 )
+from run_benchmarks.console.language import Words
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import DrainEvidence, DrainRecord, FirstFailure, NodeRecord, RoundRecord, Verdict
 from tests.run_benchmarks.results.network_rounds import a_round
@@ -127,8 +129,18 @@ def test_a_datasheet_that_disagrees_with_the_peers_accuses_no_host_and_is_said()
     run = replace(a_run("run1", [1.0]), rounds={"ACCEPT_DEVICES": [record]})
     (said,) = against_datasheet(run)
     assert said.startswith("memory: 32 of 32 devices are below 70 % of the datasheet's 5000 GB/s: it disagrees with")
+    usual = usual_of(replace(run, rounds={"D": [measured(4, 0.005, 2, {})]}), [])
+    assert against_datasheet(run, usual) == [] and beside_datasheet(run, usual) == [said], "and what was usual judges"
+    assert beside_datasheet(run, {}) == [] and dict(slow_devices(record, LIMIT, usual)).keys() == {"n2"}
+    record.steps[1]["datasheet"] = 2300.0
+    (low,) = beside_datasheet(run, {})
+    assert low.startswith("memory: the median is 130 % of the datasheet's 2300 GB/s: it disagrees with the peers")
+    assert against_datasheet(run) == []
     record.steps[1]["datasheet"] = 3300.0
-    assert against_datasheet(run) == [] and "% of its datasheet" in dict(slow_devices(record, LIMIT))["n2"]
+    assert (
+        against_datasheet(run) == beside_datasheet(run, {}) == []
+        and "% of its datasheet" in dict(slow_devices(record, LIMIT))["n2"]
+    )
 
 
 def of_a_tool(values: list[float | None], better: str = "higher", tool: str = "ib_write_bw_loopback") -> RoundRecord:
@@ -252,6 +264,38 @@ def test_a_slow_pair_of_devices_is_found_beside_the_same_pair_of_other_hosts(see
     assert usual[""]["peers 3 to 6"].devices == 5
     (said,) = (said for host, said in slow_devices(three, LIMIT, usual) if host == "n2")
     assert said.startswith("device 3 to 6: 25 GB/s, 50 % below 5 accepted ones: ")
+
+
+LINKS: Mapping[str, Callable[[int, int], float]] = {
+    "a switch": lambda one, other: 200.0,
+    "two halves": lambda one, other: 50.0 if one // 4 == other // 4 else 12.0,
+    "bridges of two": lambda one, other: 200.0 if one // 2 == other // 2 else 20.0,
+    "a cube": lambda one, other: 48.0 if one // 4 == other // 4 or abs(one - other) == 4 else 10.0,
+}
+"""GB/s between two devices of a host; in a cube those of two halves reach only their like over a link of their own."""
+
+
+@pytest.mark.parametrize("links", LINKS)
+@pytest.mark.parametrize("hosts", [1, 2, 3])
+def test_a_bad_link_between_two_devices_is_found_on_few_hosts_and_what_is_not_judged_is_said(
+    hosts: int, links: str
+) -> None:
+    draw = random.Random(hosts)
+    rates = [
+        [None if peer == own else LINKS[links](own, peer) * (1 + 0.02 * draw.gauss(0, 1)) for peer in range(DEVICES)]
+        for own in [*range(DEVICES)] * hosts
+    ]
+    record = of_test("peers", [200.0] * hosts * DEVICES, peers_of_ranks=rates)
+    assert list(slow_devices(record, LIMIT)) == []
+    rates[3][1] = 0.025 * (rates[3][1] or 0.0)
+    ((host, said),) = slow_devices(record, LIMIT)
+    assert host == "n0" and said.startswith("device 3 to 1: ") and said.endswith(": look at their link")
+    assert "below most others of its devices" in said
+    run = replace(a_run("run1", [1.0]), rounds={"D": [record]})
+    told = f"peers of each pair: measured, not judged: 4 hosts alike are compared, there are {hosts}"
+    assert unjudged(run, {}) == [told]
+    assert unjudged(run, usual_of(run, [])) == []
+    assert Words("zh").reason(told) == f"每对设备的 peers：已测量，未评判：需要 4 个同类主机进行比较，实有 {hosts} 个"
 
 
 def test_pairs_of_devices_are_compared_with_those_of_hosts_of_their_kind(tmp_path: Path) -> None:

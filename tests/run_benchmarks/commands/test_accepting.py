@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +32,11 @@ from run_benchmarks.commands.accepting import (
 )
 from run_benchmarks.commands.options import Request, asked_for
 from run_benchmarks.errors import InputProblems
+from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.hosts.slurm.nodes import NodeState
+from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.results.records import record_text
+from run_benchmarks.session import allocation
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_USAGE
 from tests.run_benchmarks.acceptance.scripted_cluster import reason
@@ -46,7 +50,7 @@ def test_a_budget_has_a_unit_and_rungs_keep_their_order() -> None:
     assert chosen_rungs("whole, health") == ["health", "whole"]
 
 
-@pytest.mark.parametrize("text", ["", "30", "0m", "fast", "-5m", "1d"])
+@pytest.mark.parametrize("text", ["", "30", "0m", "fast", "-5m", "1d", "9" * 400 + "h"])
 def test_a_budget_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(InputProblems, match="a time such as 90s, 30m or 2h"):
         budget_seconds(text)
@@ -87,6 +91,10 @@ def test_expected_values_of_a_good_cluster_are_what_against_takes(
     assert recorded(tmp_path / "F", "nvidia", 8).usual == sample().usual
     save(sample(usual={}), tmp_path / "none")
     save(sample(hosts={"n0": "out"}), tmp_path / "none")
+    capsys.readouterr()
+    slow = sample().rungs[1].model_copy(update={"rung": "single", "reasons": ["32 of 32 devices are slow"]})
+    save(sample(rungs=[slow]), tmp_path / "none")
+    assert "is not written: single says: 32 of 32 devices are slow" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
 
 
@@ -127,17 +135,55 @@ def test_what_is_wrong_of_the_command_is_told_before_hosts_are_asked(
             accept(asked_of(tmp_path, "amd", 1), rungs="health", budget="1m", against=tmp_path / "accept.json")
 
 
+def test_hosts_that_slurm_chooses_anew_for_each_run_are_refused(tmp_path: Path) -> None:
+    asked = asked_of(tmp_path, "cpu", 3)
+    (tmp_path / "cluster_conf.py").write_text("LAUNCHER = 'slurm'\nHOSTS = 3\n")
+    (tmp_path / "test_conf.py").write_text("VENDOR = 'cpu'\nRUNTIME = 'slurm'\n")
+    with pytest.raises(InputProblems, match=r"HOSTS = 3: .*inside salloc with its hostlist"):
+        accept(asked, rungs="health", budget="1m", nproc=1)
+
+
+def test_a_node_that_slurm_has_out_of_service_is_taken_out_and_the_others_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = [NodeState(name=name, state="down*" if name == "n1" else "idle", reason="") for name in ("n0", "n1", "n2")]
+    monkeypatch.setattr(allocation, "states_of", lambda hosts: [each for each in states if each.name in hosts])
+    monkeypatch.setattr(accepting, "allocated", contextlib.nullcontext)
+    monkeypatch.setattr(
+        accepting,
+        "connected",
+        lambda cluster, _: contextlib.nullcontext({name: LocalHost(name) for name in cluster.HOSTS}),
+    )
+    asked = asked_of(tmp_path, "cpu", 3)
+    (tmp_path / "cluster_conf.py").write_text("LAUNCHER = 'slurm'\nHOSTS = ['n0', 'n1', 'n2']\n")
+    changes = asked.changes.model_copy(update={"sets": ("RUNTIME=slurm",)})
+    asked = asked._replace(changes=changes)
+    seen: list[str] = []
+
+    def looked(reached: Sequence[str], reports: Mapping[str, HostReport], plan: object) -> None:
+        seen.extend(reached)
+        reports["n2"].add("health", "no answer", "an answer", "log in and look", "not seen")
+        reports["n0"].add("clock", "no tool", "an answer", "install one", "not seen")
+
+    monkeypatch.setattr(accepting, "examine_health", looked)
+    found = Acceptance(asked, asked.settings(), tmp_path, 1).gate(["n0", "n1", "n2"])
+    assert seen == ["n0", "n2"] and found.sick == {"n1": ["Slurm: n1 is down*: look why with sinfo -R"]}
+    assert found.unasked == ["n2"], "one tool that n0 lacks is another matter"
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert Acceptance(asked, asked.settings(), tmp_path, 1).gate(["n1", "n0", "n2"]).sick == {}, "they are ours"
+
+
 def test_sigterm_while_devices_are_counted_gives_back_what_was_allocated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = []
 
-    def counted(*_: object) -> tuple[int, list[str]]:
+    def counted(*_: object) -> int:
         try:
             os.kill(os.getpid(), signal.SIGTERM)
         finally:
             ended.append("given back")
-        return 1, []
+        return 1
 
     monkeypatch.setattr(accepting, "ranks_of_a_host", counted)
     before = signal.getsignal(signal.SIGTERM)
@@ -151,8 +197,8 @@ def test_hosts_without_devices_have_a_number_of_ranks_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = asked_of(tmp_path, "nvidia", 1)
-    monkeypatch.setattr(accepting, "usual_devices", lambda hosts, patterns: (None, []))
-    assert accepting.ranks_of_a_host(asked, asked.settings()) == (2, [])
+    monkeypatch.setattr(accepting, "usual_devices", lambda hosts, patterns: None)
+    assert accepting.ranks_of_a_host(asked, asked.settings()) == 2
     assert "no host has or tells devices: 2 ranks of each" in capsys.readouterr().out
 
 

@@ -36,7 +36,6 @@ from training.benchmarks.network.pytorch.measuring.tools import ToolComparison
 from training.benchmarks.network.pytorch.operations.variants import refuse_unsupported
 from training.benchmarks.network.pytorch.summing import answered, compared, summary
 from training.benchmarks.network.slow_parts.analysis import analyse_scan
-from training.benchmarks.network.slow_parts.findings import told
 from training.benchmarks.network.slow_parts.readings import scan_of
 
 
@@ -168,7 +167,7 @@ def _concluded(
         figures["object_over_tensor_original"] = work.original
         sentences.append(f"without barrier and reading, as the original times it: {work.original:.1f}x")
     if isinstance(work, AdaptiveScan) and work.result is not None:
-        figures |= {"search_rounds": work.result.rounds, **told(work.findings())}
+        figures |= work.figures()
         sentences += work.sentences()
     found, wrong_sizes = summary(steps)
     failed = dict.fromkeys(map(format_size, wrong_sizes))

@@ -15,7 +15,7 @@ from training.benchmarks.network.slow_parts.comparison import PeerComparison
 from training.benchmarks.network.slow_parts.findings import told
 from training.benchmarks.network.slow_parts.packing import bandwidths, decode, host_names, unpacked
 from training.benchmarks.network.slow_parts.readings import scan_of
-from training.benchmarks.network.slow_parts.search_rows import check_version, finding_of, repeats_of, searched_again
+from training.benchmarks.network.slow_parts.search_rows import check_version, repeats_of, search_figures, searched_again
 
 
 def rows_of(value: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -163,7 +163,7 @@ def _compared(config: Config, steps: Sequence[Mapping[str, Any]], started: Mappi
         check_version(started)
         names, comparison = started["hosts"], PeerComparison(config.bounds)
         repeats = repeats_of(config.repeats)
-        result, sizes = searched_again(steps, len(names), around, comparison, config.search, repeats)
-        return {"search_rounds": result.rounds, **told([finding_of(bad, names, sizes) for bad in result.bad])}
+        result, ground, sizes = searched_again(steps, len(names), around, comparison, config.search, repeats)
+        return search_figures(result, ground, names, sizes)
     found = analyse_scan(scan_of(steps), config.bounds, around)
     return {} if found is None else compared(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
-from training.benchmarks.network.patterns.designs import HostLayout
+from training.benchmarks.network.patterns.designs import HostLayout, Members
 from training.benchmarks.network.patterns.topology import Topology
 from training.benchmarks.network.slow_parts.adaptive import AdaptiveSearch, ScanResult, Search, uncompared
 from training.benchmarks.network.slow_parts.comparison import PeerComparison, ScanRound, Times
@@ -28,8 +28,13 @@ class Ground:
     def unseen(self, names: Sequence[str]) -> str:
         """The faults that a search on this ground does not see, in words; `names` are those of the hosts."""
         missed = uncompared(self.layout)
-        told = f"; compared with nobody, for too few are like them: {_some([names[host] for host in missed])}"
+        told = f"; {_alone([names[host] for host in missed])}"
         return self._of_racks(names, missed) + told * bool(missed)
+
+    def not_judged(self, names: Sequence[str], undecided: Sequence[Members]) -> list[str]:
+        """Sentences on the hosts and the pairs of which the search says nothing, for FINISHED."""
+        missed = [names[host] for host in uncompared(self.layout)]
+        return [*([_alone(missed)] if missed else []), *([unclear(names, undecided)] if undecided else [])]
 
     def _of_racks(self, names: Sequence[str], missed: Sequence[int]) -> str:
         racks, cells = len(set(self.layout.racks)), self.layout.cells()
@@ -48,6 +53,16 @@ class Ground:
         if lone:
             text += f"; alone in a rack, or slow to everybody, and compared across racks: {_some(lone)}"
         return text
+
+
+def unclear(names: Sequence[str], undecided: Sequence[Members]) -> str:
+    """A sentence on the pairs that a search leaves undecided."""
+    pairs = _some(["-".join(names[place] for place in members) for members in undecided])
+    return f"pair {pairs}: slow, and neither host is slow with the others: measure it again"
+
+
+def _alone(names: Sequence[str]) -> str:
+    return f"compared with nobody, for too few are like them: {_some(names)}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, JsonValue
 
 from common.units import format_size
 from protocol.finding import PartFinding, SymptomName
@@ -13,8 +13,8 @@ from training.benchmarks.network.patterns.topology import Topology
 from training.benchmarks.network.slow_parts.adaptive import VERSION, BadMembers, ScanResult, Search
 from training.benchmarks.network.slow_parts.comparison import PeerComparison, Times
 from training.benchmarks.network.slow_parts.figures import LATENCY_BYTES
-from training.benchmarks.network.slow_parts.findings import worded
-from training.benchmarks.network.slow_parts.ground import ground_of, searched
+from training.benchmarks.network.slow_parts.findings import told, worded
+from training.benchmarks.network.slow_parts.ground import Ground, ground_of, searched
 from training.benchmarks.network.slow_parts.packing import unpacked
 
 # Medians over the repeats of a round need so many.
@@ -52,27 +52,28 @@ def searched_again(
     comparison: PeerComparison,
     find: Search,
     repeats: int,
-) -> tuple[ScanResult, list[int]]:
-    """The result that a search among so many hosts reaches by the rows of its steps, and the sizes measured, in bytes.
+) -> tuple[ScanResult, Ground, list[int]]:
+    """The result that a search among so many hosts reaches by the rows of its steps, on which ground, and the sizes
+    measured, in bytes.
 
     Raises:
         ValueError: the rows are of other rounds than those that the search asks for.
     """
     search = searched(ground_of(range(hosts), around), comparison, find)
     asked = next(search)
-    result: ScanResult | None = None
+    ended: tuple[ScanResult, Ground] | None = None
     for name, own in groupby(rows, key=lambda row: row["round"]):
         values = [*own]
         groups = [tuple(group["node_ranks"]) for group in _groups_of(values[0])]
-        if result is not None or groups != [*asked.groups]:
+        if ended is not None or groups != [*asked.groups]:
             raise ValueError(f"round {name} has other groups than the search asks for")
         try:
             asked = search.send(times_of(groups, values, repeats))
         except StopIteration as end:
-            result = end.value[0]
-    if result is None:
+            ended = end.value
+    if ended is None:
         raise ValueError(f"the search ends before {asked.purpose}")
-    return result, sorted({int(row["size_bytes"]) for row in rows})
+    return *ended, sorted({int(row["size_bytes"]) for row in rows})
 
 
 def _groups_of(value: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -92,6 +93,15 @@ def times_of(groups: Sequence[Members], values: Sequence[Mapping[str, Any]], rep
             if size == sizes[-1] > LATENCY_BYTES:
                 own["bandwidth"] = float(measured["time_us"]["p50"])
     return [*found]
+
+
+def search_figures(
+    result: ScanResult, ground: Ground, names: Sequence[str], sizes: Sequence[int]
+) -> dict[str, JsonValue]:
+    """The figures of FINISHED of a search; `names` of hosts by node rank, `sizes` in bytes."""
+    said: list[JsonValue] = [*ground.not_judged(names, result.undecided)]
+    found = told([finding_of(bad, names, sizes) for bad in result.bad])
+    return {"search_rounds": result.rounds, **found, **({"not_judged": said} if said else {})}
 
 
 def finding_of(bad: BadMembers, names: Sequence[str], sizes: Sequence[int]) -> PartFinding:

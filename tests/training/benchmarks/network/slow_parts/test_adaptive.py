@@ -3,6 +3,7 @@
 import csv
 import random
 import re
+from dataclasses import replace
 from itertools import combinations
 from math import comb
 
@@ -36,6 +37,7 @@ from training.benchmarks.network.slow_parts.chance import ALPHA, alpha_of_round
 from training.benchmarks.network.slow_parts.comparison import PeerComparison, Times
 from training.benchmarks.network.slow_parts.ground import ground_of, searched
 from training.benchmarks.network.slow_parts.judge import Bounds
+from training.benchmarks.network.slow_parts.search_rows import search_figures
 
 NETWORKS = {"quiet": QUIET, "busy": BUSY}
 BOUNDS = Bounds(slow_percent=15)
@@ -302,6 +304,13 @@ def test_a_host_that_is_compared_with_nobody_is_measured_once_and_not_named() ->
             break
     assert result == ScanResult(bad=(), rounds=2)
     assert ground.unseen("abcdefghi").endswith("are not searched; compared with nobody, for too few are like them: i")
+    doubted = replace(result, undecided=((0, 1), (2, 4)))
+    assert search_figures(doubted, ground, "abcdefghi", [8])["not_judged"] == [
+        "compared with nobody, for too few are like them: i",
+        "pair a-b, c-e: slow, and neither host is slow with the others: measure it again",
+    ]
+    flat = ground_of(range(9), Topology())
+    assert "not_judged" not in search_figures(result, flat, "abcdefghi", [8])
 
 
 def test_a_group_without_any_peer_is_not_held_against_its_own_first_time() -> None:

@@ -23,8 +23,8 @@ from training.benchmarks.network.pytorch.measuring.sweep import refuse_unusable
 from training.benchmarks.network.pytorch.operations.variants import created
 from training.benchmarks.network.slow_parts.adaptive import VERSION, ScanResult, expected_rounds
 from training.benchmarks.network.slow_parts.comparison import PeerComparison, ScanRound
-from training.benchmarks.network.slow_parts.ground import ROUNDS_TO_ASK, ground_of, searched
-from training.benchmarks.network.slow_parts.search_rows import finding_of, repeats_of, times_of
+from training.benchmarks.network.slow_parts.ground import ROUNDS_TO_ASK, ground_of, searched, unclear
+from training.benchmarks.network.slow_parts.search_rows import finding_of, repeats_of, search_figures, times_of
 
 
 class AdaptiveScan:
@@ -115,14 +115,17 @@ class AdaptiveScan:
         """The findings of the search; of rank 0, after `steps`."""
         return [finding_of(bad, self._names, self._sizes) for bad in (self.result.bad if self.result else ())]
 
+    def figures(self) -> dict[str, Any]:
+        """Those of FINISHED; of rank 0, after `steps`."""
+        return search_figures(self.result, self._ground, self._names, self._sizes) if self.result else {}
+
     def sentences(self) -> list[str]:
         """The findings in words, or that there are none."""
         if self.result is None:
             return []
         found = [finding.sentence for finding in self.findings()]
-        unclear = ["-".join(self._names[place] for place in members) for members in self.result.undecided]
-        if unclear:
-            found.append(f"pair {', '.join(unclear)}: slow, and neither host is slow with the others: measure it again")
+        if self.result.undecided:
+            found.append(unclear(self._names, self.result.undecided))
         found = found or [f"no host stands out in {self.result.rounds} rounds"]
         return [*found, self._ground.unseen(self._names)]
 
