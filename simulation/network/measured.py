@@ -18,9 +18,9 @@ from typing import NamedTuple
 from pydantic import BaseModel, NonNegativeInt
 
 from common.errors import MistakeList
+from common.run_folder import read_record, rounds
 from common.summary import JsonValue, Summary, counted
 from protocol.finding import PartFinding
-from simulation.common.run_folder import read_record, rounds
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, Fabric
 from simulation.topology.homes import Homes, homes_of
 from simulation.topology.plausibility import some

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from pydantic import BaseModel, JsonValue
 
 from common.errors import input_problem
+from common.run_folder import read_record, rounds
 from common.summary import counted
-from simulation.common.run_folder import read_record, rounds
 from simulation.predict.duration import Links
 from simulation.predict.machine import Machine
 from workloads.formats.simai_text import KNOWN
