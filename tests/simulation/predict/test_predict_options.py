@@ -245,6 +245,9 @@ def test_collectives_that_a_run_measured_replace_those_of_the_tables(capsys: pyt
     record["steps"] += [step | {"after_compute_ms": 5.0, "last_rank_us": 100.0} for step in record["steps"]]
     Path("network/case/round1/round.json").write_text(json.dumps(record))
     assert MeasuredLinks(Path("network")).collective_us("ALLGATHER", 4, 1, 1 << 20, 32) == pytest.approx(100.0)
+    record["steps"] = [step | ({"added_us": 60.0} if "last_rank_us" in step else {}) for step in record["steps"]]
+    Path("network/case/round1/round.json").write_text(json.dumps(record))
+    assert MeasuredLinks(Path("network")).collective_us("ALLGATHER", 4, 1, 1 << 20, 32) == pytest.approx(60.0)
     run_folder(1.0)
     Path("run/llama/round1/round.json").write_text('{"verdict": "pass", "steps": []}')
     assert "no round that passed measured all_reduce" in refused(capsys, *words, "--measured", "run")
