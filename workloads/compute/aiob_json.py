@@ -1,6 +1,4 @@
-"""Reads the JSON that `aiob` writes: sections, a time for each matrix product, the measured parameters, and rows for
-the database of compute times.
-"""
+"""Reads the JSON that `aiob` writes: sections, times of products, measured parameters, rows for the database."""
 
 import json
 import math

@@ -96,21 +96,24 @@ def products(folder: Path, flag: str) -> Iterator[SquareProducts]:
         if len(record.devices) != 1:
             raise input_problem(str(path), None, f"its products ran on {' and '.join(record.devices) or 'no device'}")
         case = read_record(folder / "cases" / f"{path.parent.parent.name}.json", _Case).config
-        hosts = [read_record(each, _Host) for each in sorted(path.parent.glob("*_noderank*/sys_info.json"))]
-        limits = [its.power_limit_w for host in hosts if host.accelerator for its in host.accelerator.devices]
-        versions = {f"torch {host.packages['torch']}" for host in hosts if host.packages.get("torch")}
+        watts, versions = _hosts(path.parent)
         for step in steps:
             ns = _ns(step.get("values_of_ranks"), case.matmul_size)
-            if not ns:
-                continue
-            is_long = step["test"] == SUSTAINED
-            seconds = case.sustained_seconds if is_long else case.iterations * median(ns) / 1e9
-            yield SquareProducts(
-                record.devices[0], str(step["test"]), case.matmul_size, ns,
-                max(1, round(seconds * 1e9 / median(ns))) if is_long else case.iterations,
-                seconds, min(filter(None, limits), default=None), ", ".join(sorted(versions)) or "torch",
-                f"base, {record.run_id}",
-            )  # fmt: skip
+            if ns:
+                test, one = str(step["test"]), median(ns) / 1e9
+                seconds = case.sustained_seconds if test == SUSTAINED else case.iterations * one
+                yield SquareProducts(
+                    record.devices[0], test, case.matmul_size, ns, max(1, round(seconds / one)), seconds, watts,
+                    versions, f"base, {record.run_id}",
+                )  # fmt: skip
+
+
+def _hosts(folder: Path) -> tuple[float | None, str]:
+    """The lowest power limit of the devices of a round's hosts, and the software's versions."""
+    hosts = [read_record(each, _Host) for each in sorted(folder.glob("*_noderank*/sys_info.json"))]
+    limits = [its.power_limit_w for host in hosts if host.accelerator for its in host.accelerator.devices]
+    versions = {f"torch {host.packages['torch']}" for host in hosts if host.packages.get("torch")}
+    return min(filter(None, limits), default=None), ", ".join(sorted(versions)) or "torch"
 
 
 def _ns(values: JsonValue, side: int) -> tuple[float, ...]:
