@@ -18,8 +18,8 @@ from typing import Annotated, NamedTuple
 from pydantic import BaseModel, Field, NonNegativeInt
 
 from common.errors import MistakeList
+from common.run_folder import read_record, rounds
 from common.summary import JsonValue, Summary, counted
-from simulation.common.run_folder import read_record, rounds
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, Fabric
 from simulation.topology.homes import Homes, homes_of
 from simulation.topology.plausibility import some

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from pydantic import BaseModel, JsonValue
 
 from common.errors import input_problem
+from common.run_folder import read_record, rounds
 from common.summary import JsonValue as Plain
-from simulation.common.run_folder import read_record, rounds
 from simulation.predict import certainty
 from simulation.predict.iteration import Prediction
 

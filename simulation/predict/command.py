@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.command_line import new_path
-from common.errors import MistakeList
+from common.errors import MistakeList, input_problem
 from common.summary import Summary, counted
 from common.whole_files import STDOUT, write_all, write_whole
 from simulation.common.dialect import DEFAULT_DIALECT
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--calibrate",
         type=Path,
         metavar="FILE.csv|RUN_FOLDER",
-        help="fit the machine's factors first: to measured rows, or to what a run of this job took",
+        help="fit the machine's factors first: to measured rows, products that base ran for 2 s, or a run of this job",
     )
     parser.add_argument("-n", "--network", type=Path, metavar="FILE", help="a topology file: what joins the servers")
     parser.add_argument(
@@ -184,17 +184,22 @@ def _check_inference(arguments: argparse.Namespace) -> None:
 
 
 def _machine(calibrate: Path | None, job: "TrainingJob | None") -> "Machine | None":
-    """The job's machine, calibrated on rows, or on what a run of the job itself took; a wrong job has none."""
+    """The job's machine, calibrated on rows, or a run: a burn of products, or the job itself; a wrong job has none."""
     if calibrate is None or not calibrate.is_dir():
         fitted = calibrated_machines(calibrate)
         return fitted[job.gpu] if job else None
-    from simulation.predict import against
+    from simulation.predict import against, burns
     from simulation.predict.calibration import calibrated
+    from simulation.predict.machine import machines
 
+    if measured := burns.burned(machines(), calibrate):
+        if job and job.gpu not in measured:
+            raise input_problem("--calibrate", calibrate, f"its products ran on {', '.join(measured)}, not {job.gpu}")
+        return measured[job.gpu] if job else None
     took = against.measured(calibrate, job.gpus if job else None, "--calibrate")
     if job is None:
         return None
-    return calibrated(calibrated_machines(None)[job.gpu], [(job, its.ms) for its in took])
+    return calibrated(machines()[job.gpu], [(job, its.ms) for its in took])
 
 
 def _network(arguments: argparse.Namespace, job: "TrainingJob | None") -> "Network | None":
@@ -218,11 +223,12 @@ def _network(arguments: argparse.Namespace, job: "TrainingJob | None") -> "Netwo
 
 
 def calibrated_machines(path: Path | None) -> "dict[str, Machine]":
-    """The machines by GPU, fitted to the measured rows of a file where there is one.
+    """The machines by GPU, fitted to the measured rows of a file where there is one, or to a burn by a run's folder.
 
     Raises:
-        InputProblems: the file or a row is wrong, or a row has no measured_ms.
+        InputProblems: the file or a row is wrong, a row has no measured_ms, or the run had no burn.
     """
+    from simulation.predict import burns
     from simulation.predict.calibration import calibrated
     from simulation.predict.job_table import jobs_of, read_rows
     from simulation.predict.machine import machines
@@ -231,6 +237,10 @@ def calibrated_machines(path: Path | None) -> "dict[str, Machine]":
     found = dict(machines())
     if path is None:
         return found
+    if path.is_dir():
+        if not (burned := burns.burned(found, path)):
+            raise input_problem("--calibrate", path, "no round of base that passed timed a product")
+        return found | burned
     rows = read_rows(path, "--calibrate")
     mistakes = MistakeList()
     measured = defaultdict(list)

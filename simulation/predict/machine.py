@@ -34,13 +34,15 @@ class Factors:
     source: where the products' factors are from. assumed: of a GPU and precision that nobody measured. dispatch:
     between 1.4 and 2.4, which halves of SimuMax's and Megatron-Bridge's layouts show (test_kernels_held.py); on B200
     SimuMax measured kernels that sort tokens at 1.44 times ours, and all-to-alls as long (configs/system/
-    b200_bf16_ceperm.json), the rest is no kernel's.
+    b200_bf16_ceperm.json), the rest is no kernel's. burns: how many times longer than in the tables squares of 8,192
+    take that `base` keeps running on the machine of the products' factor; H200: 667 TFLOPS, H100 as it.
     """
 
     products: Mapping[str, float]
     attention: float = 1.0
     dispatch: float = 1.8
     source: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    burns: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +121,14 @@ def machines() -> Mapping[str, Machine]:
 def _sustained(gpu: str) -> Factors:
     products: dict[str, float] = {}
     source: dict[str, str] = {}
+    burns: dict[str, float] = {}
     for row in _table("sustained.csv"):
         if row["gpu"] == gpu or (not row["gpu"] and row["precision"] not in products):
             products[row["precision"]] = float(row["factor"])
             source[row["precision"]] = row["source"]
-    return Factors(products, source=source)
+            if row["burn"]:
+                burns[row["precision"]] = float(row["burn"])
+    return Factors(products, source=source, burns=burns)
 
 
 def _table(name: str) -> list[dict[str, str]]:

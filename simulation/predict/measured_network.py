@@ -10,8 +10,8 @@ from typing import NamedTuple
 from pydantic import BaseModel, JsonValue
 
 from common.errors import input_problem
+from common.run_folder import read_record, rounds
 from common.summary import counted
-from simulation.common.run_folder import read_record, rounds
 from simulation.predict.duration import Links
 from simulation.predict.machine import Machine
 from workloads.formats.simai_text import KNOWN
@@ -52,8 +52,8 @@ def _collectives(folder: Path) -> Iterator[_Took]:
             name, ranks, size, us = (step.get(key) for key in ("collective", "world_size", "size_bytes", "time_us"))
             hosts = len(its) if isinstance(its := step.get("hosts"), list) else None
             usual = us.get("p50") if isinstance(us, dict) else None
-            # After compute, as in a job, what counts is from when the last rank begins.
-            last = step.get("last_rank_us")
+            # After compute, as in a job, what counts is what a call adds; in older records, from the last rank's begin.
+            last = step.get("added_us", step.get("last_rank_us"))
             took = usual if last is None else last
             if name in KNOWN and isinstance(ranks, int) and isinstance(size, int) and isinstance(took, int | float):
                 way = (path.parent.parent.name, *(str(step.get(key)) for key in VARIANT))

@@ -67,7 +67,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report", type=new_path, metavar="FILE.html", help="a page: Pareto plot, why each is not the first"
     )
-    parser.add_argument("--calibrate", type=Path, metavar="FILE.csv", help="fit the machine's factors to measured rows")
+    parser.add_argument(
+        "--calibrate", type=Path, metavar="FILE.csv|RUN_FOLDER",
+        help="fit the machine's factors to measured rows, or to products that base ran for 2 s",
+    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> Summary:

@@ -34,8 +34,6 @@ from workloads.options import resolve
 from workloads.rows.ops import CommType
 
 if TYPE_CHECKING:  # torch is imported by the ranks alone
-    import torch
-
     from training.benchmarks.driver.workload.team import Team
     from training.benchmarks.network.pytorch.choices import CollectiveName
 
@@ -194,17 +192,14 @@ class _Rank:
     def __init__(self, team: "Team", effort: Effort) -> None:
         import torch
 
-        from training.benchmarks.network.pytorch.measuring.compute import MatrixProducts
-
         self.team, self.effort = team, effort
         self.arena = torch.zeros(4 * SIZES[-1], dtype=torch.uint8)
         self.matrix, self.result = torch.rand(WIDTH, WIDTH), torch.empty(WIDTH, WIDTH)
-        self.products = MatrixProducts(team.device)
 
-    def product(self) -> "torch.Tensor":
+    def product(self) -> None:
         import torch
 
-        return torch.mm(self.matrix, self.matrix, out=self.result)
+        torch.mm(self.matrix, self.matrix, out=self.result)
 
     def after_products(self, calls: Calls) -> Callable[[], None]:
         """The calls, each after a product."""
@@ -235,7 +230,7 @@ class _Rank:
                     yield step | {"time_us": {"p50": us}}
 
     def suite(self) -> Iterator[dict[str, Any]]:
-        """A step of the network suite for each collective and size."""
+        """A step of the network suite for each collective and size, whose compute is the product."""
         from training.benchmarks.network.pytorch.config import Config
         from training.benchmarks.network.pytorch.measuring.stepping import result
         from training.benchmarks.network.pytorch.measuring.timing import measure as timed
@@ -248,7 +243,7 @@ class _Rank:
                 config = Config(collective=name, iterations=iterations, warmup_iterations=1, check=False)
                 collective = created(config, self.team, variant)
                 collective.prepare(size)
-                found = timed(collective, self.team, config, lambda: self.products.run(COMPUTE_MS))
+                found = timed(collective, self.team, config, self.product)
                 yield result(config, self.team, size, found, variant=variant)
 
     def turn(self, found: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ def test_an_iteration_of_calls_of_random_times_takes_as_long_as_blocks_say() -> 
     found = {
         "product_us": [50.0],
         composed.LOOPS: [step(name, size, "", block(20, size)) for name, size in parts],
-        composed.SUITE: [step(name, size, "last_rank_us", block(20, size) - 50) for name, size in parts],
+        composed.SUITE: [step(name, size, "added_us", block(20, size) - 50) for name, size in parts],
         "jobs": {
             job: [sum(block(20, max(size, 1024)) for _, size in its) for _ in range(200)] for job, its in calls.items()
         },

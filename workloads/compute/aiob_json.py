@@ -1,4 +1,4 @@
-"""Reads the JSON that `aiob` writes: sections, a time for each matrix product, and the measured parameters."""
+"""Reads the JSON that `aiob` writes: sections, times of products, measured parameters, rows for the database."""
 
 import json
 import math
@@ -7,12 +7,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from workloads.compute.measurement import ComputeDataError, ComputeTime, checked
 from workloads.job.errors import CompFileError
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.ops import OPERATORS, Gemm
 
 FORMAT, VERSION = "clusterdyno-aiob", 1
 MOST_CHARACTERS = 16 << 20
+_MISTAKES = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 SHAPING = (
     "tensor_model_parallel_size", "expert_model_parallel_size", "micro_batch", "hidden_size", "seq_length",
     "num_attention_heads", "ffn_hidden_size", "vocab_size", "swiglu", "enable_sequence_parallel", "moe_enable",
@@ -38,15 +40,33 @@ def read(path: Path, text: str) -> AiobRecord:
         CompFileError: it is no such record; the message names the key.
     """
     try:
-        if len(text) > MOST_CHARACTERS:
-            raise ValueError(f"{len(text)} characters; at most {MOST_CHARACTERS} are read")
-        found = json.loads(text)
-        if not isinstance(found, dict) or (found.get("format"), found.get("version")) != (FORMAT, VERSION):
-            raise ValueError(f"expected an object with format {FORMAT!r} and version {VERSION}")
-        return _record(found)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return _record(_object(text))
+    except _MISTAKES as error:
         what = f"lacks the key {error}" if isinstance(error, KeyError) else error
         raise CompFileError(f"{path}: is no record of aiob: {what}") from None
+
+
+def times(path: Path) -> list[ComputeTime]:
+    """The rows for the database of compute times in a record.
+
+    Raises:
+        ComputeDataError: it is no such record, or an older one without them.
+    """
+    try:
+        rows = _object(path.read_text(encoding="utf-8"))["times"]
+        return checked(path, [list(row) for row in rows])
+    except _MISTAKES as error:
+        what = f"lacks the key {error}" if isinstance(error, KeyError) else error
+        raise ComputeDataError(f"{path}: is no record of aiob: {what}") from None
+
+
+def _object(text: str) -> dict[str, Any]:
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"{len(text)} characters; at most {MOST_CHARACTERS} are read")
+    found = json.loads(text)
+    if not isinstance(found, dict) or (found.get("format"), found.get("version")) != (FORMAT, VERSION):
+        raise ValueError(f"expected an object with format {FORMAT!r} and version {VERSION}")
+    return found
 
 
 def _record(found: dict[str, Any]) -> AiobRecord:

@@ -24,7 +24,8 @@ KIND = ("device", "op", "dtype", "source")
 def _files(parser: VerbParser) -> None:
     parser.add_argument(
         "--database", type=Path, nargs="+", default=[], metavar="FILE",
-        help="databases, CSV tables or parquet tables of aiconfigurator-core to read beside the shipped tables",
+        help="databases, CSV tables, aiob's JSON, folders of runs of base, or parquet tables of aiconfigurator-core to"
+        " read beside the shipped tables",
     )  # fmt: skip
     parser.add_argument("--no_shipped", action="store_true", help="leave the shipped tables out")
 
@@ -137,7 +138,9 @@ def _add_merge(parser: VerbParser) -> None:
     parser.add_argument(
         "database", type=new_file, metavar="DATABASE", help="the one to add to, made if it is not there"
     )
-    parser.add_argument("inputs", type=Path, nargs="+", metavar="FILE", help="databases or CSV tables")
+    parser.add_argument(
+        "inputs", type=Path, nargs="+", metavar="FILE", help="what --database of the other verbs reads"
+    )
 
 
 def _merge(arguments: argparse.Namespace) -> Summary:

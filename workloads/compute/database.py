@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from workloads.compute import gpu_tables
+from workloads.compute import aiob_json, base_runs, gpu_tables
 from workloads.compute.measurement import COLUMNS, ComputeDataError, ComputeTime, checked, read_table
 
 PATIENCE_SECONDS = 60.0
@@ -94,15 +94,18 @@ def shipped() -> list[ComputeTime]:
 
 
 def load(path: Path) -> list[ComputeTime]:
-    """The measurements of a database, of a table in CSV, or of one of aiconfigurator-core in parquet, or, by
-    gpu-tables/<gpu>, of all of the installed package.
+    """The measurements of a database, of a table in CSV, of a record of `aiob` in JSON, of a run of `base` by its
+    folder, or of a table of aiconfigurator-core in parquet, or, by gpu-tables/<gpu>, of all of the installed package.
 
     Raises:
         ComputeDataError: the file is none of these, or a row of it is wrong.
     """
     if path.parts[:1] == (gpu_tables.EXTRA,) and not path.exists():
         return [row for table in gpu_tables.installed(path) for row in gpu_tables.read(table)]
-    reader = {".csv": read_table, ".parquet": gpu_tables.read}.get(path.suffix.lower())
+    if path.is_dir():
+        return base_runs.times(path)
+    readers = {".csv": read_table, ".json": aiob_json.times, ".parquet": gpu_tables.read}
+    reader = readers.get(path.suffix.lower())
     _check_file(path, table=reader is not None)
     if reader is not None:
         return reader(path)
@@ -134,7 +137,7 @@ def _check_file(path: Path, *, table: bool) -> None:
     except OSError as error:
         raise ComputeDataError(f"{path}: {error.strerror}") from None
     if magic != _MAGIC and not table:
-        raise ComputeDataError(f"{path}: is no SQLite database, and its name ends neither in .csv nor in .parquet")
+        raise ComputeDataError(f"{path}: is no SQLite database, and its name ends in none of .csv, .json and .parquet")
     if size > LARGEST_FILE:
         raise ComputeDataError(f"{path}: has {size} bytes; at most {LARGEST_FILE} are read")
 

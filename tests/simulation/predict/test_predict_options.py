@@ -19,6 +19,7 @@ from simulation.predict.machine import NIC_SHARE, machines
 from simulation.predict.measured_network import MeasuredLinks
 from simulation.predict.network import Network
 from simulation.predict.page import timeline
+from tests.base_runs import step, write_base_run
 from tests.simulation.predict.calling import asked, refused
 from tests.simulation.predict.test_counts import job, simulated_1f1b
 
@@ -173,6 +174,44 @@ def test_a_measured_job_calibrates_the_machine_for_the_prediction_of_it(capsys: 
     assert "calibrated on 1 rows" in found["factors"]["source"]  # type: ignore[index]
 
 
+def test_a_burn_of_products_calibrates_the_machine_of_any_job(capsys: pytest.CaptureFixture[str]) -> None:
+    """The H200 of the shipped factor 1.3 kept 667 TFLOPS: one that keeps 580 needs 1.3 * 667 / 580. Of FP8 no such
+    figure is known: 8,192 squares take 884.2 us in the table, and 2 * 8192**3 operations at 1,000 TFLOPS 1,099.5.
+    """
+    for rate in (600.0, 580.0, 560.0):
+        burns = [step("matmul_sustained", rate, 700.0), step("matmul_fp8", 1200.0, 1000.0)]
+        burns.append(step("matmul_bf16", 9000.0, 9000.0))  # for a quarter of a second
+        write_base_run(Path("burn"), "NVIDIA H200", burns, watts=600.0, iterations=2000)
+    words = ("predict", "--model", "llama3_8b", "--gpu", "H200", "--gpus", "8", "--gbs", "8", "--tp", "8")
+    plain, found = (asked(capsys, *words, *more) for more in ((), ("--calibrate", "burn")))
+    narrow = asked(capsys, *words, "--calibrate", "burn", "--precision", "fp8")
+    for each, factor in ((found, 1.3 * 667 / 580), (narrow, 2 * 8192**3 / 1000e6 / 884.2)):
+        assert each["factors"]["products"] == pytest.approx(factor, rel=1e-3)  # type: ignore[index]
+        assert each["factors"]["source"] == "the median of 3 burns of products, at 600 W"  # type: ignore[index]
+    assert found["power_W"] == 600
+    assert found["predicted_ms"] > plain["predicted_ms"]  # type: ignore[operator]
+    limited = asked(capsys, *words, "--calibrate", "burn", "--power-limit", "600")
+    assert limited["predicted_ms"] == found["predicted_ms"]
+    sweep = ("sweep", "--model", "llama3_8b", "--gpu", "H200", "--gpus", "8", "--gbs", "8", "--tp", "8", "--pp", "1")
+    assert cli.main([*sweep, "--calibrate", "burn", "--output", "-"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("device", "seconds", "said"),
+    [
+        ("NVIDIA H200", 10.0, "its products ran on H200, not H100"),
+        ("NVIDIA H100 PCIe", 10.0, "its products ran on NVIDIA H100 PCIe; there are tables of A100"),
+        ("AMD EPYC", 10.0, "its products ran on AMD EPYC; there are tables of A100"),
+        ("NVIDIA H100 80GB HBM3", 0.5, "its products ended after 0.5 s; take matmul_sustained"),
+    ],
+)
+def test_products_of_another_device_or_of_a_moment_calibrate_nothing(
+    device: str, seconds: float, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_base_run(Path("burn"), device, [step("matmul_sustained", 600.0)], sustained_seconds=seconds)
+    assert said in refused(capsys, *WORDS, "--calibrate", "burn")
+
+
 def add_round(folder: Path, *steps: Mapping[str, object], case: str = "case") -> None:
     """One more round of the network benchmark that passed, with these steps."""
     path = folder / case / f"round{1 + len([*folder.glob(f'{case}/round*')])}" / "round.json"
@@ -206,6 +245,9 @@ def test_collectives_that_a_run_measured_replace_those_of_the_tables(capsys: pyt
     record["steps"] += [step | {"after_compute_ms": 5.0, "last_rank_us": 100.0} for step in record["steps"]]
     Path("network/case/round1/round.json").write_text(json.dumps(record))
     assert MeasuredLinks(Path("network")).collective_us("ALLGATHER", 4, 1, 1 << 20, 32) == pytest.approx(100.0)
+    record["steps"] = [step | ({"added_us": 60.0} if "last_rank_us" in step else {}) for step in record["steps"]]
+    Path("network/case/round1/round.json").write_text(json.dumps(record))
+    assert MeasuredLinks(Path("network")).collective_us("ALLGATHER", 4, 1, 1 << 20, 32) == pytest.approx(60.0)
     run_folder(1.0)
     Path("run/llama/round1/round.json").write_text('{"verdict": "pass", "steps": []}')
     assert "no round that passed measured all_reduce" in refused(capsys, *words, "--measured", "run")

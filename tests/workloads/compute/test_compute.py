@@ -1,5 +1,6 @@
 """The database of compute times: look-up in three ways, error bars, merging, and files that are not to be trusted."""
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -11,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.base_runs import step, write_base_run
+from tests.training.benchmarks.aicb.aiob_records import GPT, record
+from training.benchmarks.aicb.measuring.command import Measured
 from vendors.datasheets import datasheet
 from workloads.cli import main
 from workloads.compute import database
@@ -216,6 +220,38 @@ from tests.workloads.compute.test_compute import GEMM
 for number in range(20):
     database.add(Path(sys.argv[1]), [replace(GEMM, source=f"{sys.argv[2]} {number}")])
 """
+
+
+def test_products_of_base_and_times_of_aiob_are_rows_beside_those_of_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 1,024 squares 2**31 operations are 2.147 us at 1,000 TFLOPS; what ran for seconds is no burst."""
+    run = tmp_path / "run"
+    rates = [step("matmul_bf16", 1000.0, 500.0), step("matmul_fp8", 2000.0, 2000.0), step("matmul_sustained", 1.0, 1.0)]
+    write_base_run(
+        run, "NVIDIA H100 80GB HBM3", [*rates, {**step("matmul_fp32", 1.0), "correct": "fail"}], matmul_size=1024
+    )
+    made = Measured(record(GPT))
+    (tmp_path / "aiob.json").write_text(made.to_json())
+    assert main(["compute", "merge", str(tmp_path / "all.db"), str(run), str(tmp_path / "aiob.json")]) == 0
+    rows = database.load(tmp_path / "all.db")
+    of_base = {row.dtype: row for row in rows if row.source == "base, run1"}
+    assert set(rows) - set(of_base.values()) == set(made.times()) and len(rows) > 20
+    bf16, fp8 = of_base.pop("bf16"), of_base.pop("fp8")
+    assert not of_base and (bf16.op, fp8.op) == ("gemm_dgrad", "gemm")
+    assert bf16.ns == pytest.approx(1.5 * 2147.483648) and bf16.spread == pytest.approx(1 / 3) and bf16.count == 40
+    assert (fp8.ns, fp8.spread) == (pytest.approx(1073.741824), 0.0)
+    assert (bf16.device, bf16.versions) == ("H100 SXM", "torch 2.13.0")
+    capsys.readouterr()
+    words = ["look-up", "--device", "H100", "--op", "gemm", "--dtype", "fp8", "--shape", "m=1024 k=1024 n=1024"]
+    assert main(["compute", *words, "--database", str(run), "--no_shipped"]) == 0
+    assert "1.074 us, exact" in capsys.readouterr().out
+    old = json.loads(made.to_json())
+    del old["times"]
+    (tmp_path / "old.json").write_text(json.dumps(old))
+    assert main(["compute", "show", "--database", str(tmp_path / "old.json"), str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "is no record of aiob: lacks the key 'times'" in said and "is no folder of a run" in said
 
 
 def test_two_processes_that_write_at_once_lose_no_row(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from common.errors import InputProblems
 from protocol.case_config import load_case_config
 from protocol.outcome import MeasuredCase, MeasuredRound, Table
 from protocol.perflog import Event, check_sequence, parse_line
+from tests.base_runs import write_base_run
 from tests.training.benchmarks.claimed import contradictions, unnoticed
 from tests.training.benchmarks.driver.launch.launching import exit_record, plain_processes, run
 from training.benchmarks.base.pytorch import operations, products
@@ -20,6 +21,7 @@ from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
 from training.benchmarks.driver.launch.numa_nodes import numa_nodes
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from vendors.datasheets import datasheet
+from workloads.compute import database
 
 CPU = torch.device("cpu")
 SMALL = ["matmul_size=64", "copy_bytes=65536", "iterations=5", "warmup_iterations=1"]
@@ -37,6 +39,21 @@ def _run(folder: Path, module: str, *settings: str, data: Path | None = None) ->
     arguments += [] if data is None else ["--data_dir", str(data)]
     code, _ = run(folder, plain_processes(2), [module, "--vendor", "cpu", *arguments])
     return code
+
+
+def test_products_of_a_run_become_rows_of_compute_times(tmp_path: Path) -> None:
+    """Of 64 squares, 2 * 64**3 operations at the mean time of both ranks."""
+    tests = ["matmul_fp32", "matmul_bf16", "matmul_int8", "matmul_sustained"]
+    assert _run(tmp_path, "training.benchmarks.base", f"tests={tests}", "sustained_seconds=0.2") == 0
+    ends = values_of(tmp_path, 0, Event.STEP_END)
+    device = str(values_of(tmp_path, 0, Event.SUBMIT_INFO)[0]["device_name"])
+    write_base_run(tmp_path / "run", device, ends, matmul_size=64, iterations=5, sustained_seconds=0.2)
+    rows = {row.dtype: row for row in database.load(tmp_path / "run")}
+    assert list(rows) == ["fp32", "bf16", "int8"]
+    for end in ends[:3]:
+        row = rows[end["test"].removeprefix("matmul_")]
+        assert row.ns == pytest.approx(sum(2 * 64**3 / (each * 1e12) * 1e9 for each in end["values_of_ranks"]) / 2)
+        assert (row.shape, row.count, row.device) == ("m=64 k=64 n=64", 10, device)
 
 
 def test_every_test_has_a_figure_of_every_rank(tmp_path: Path) -> None:

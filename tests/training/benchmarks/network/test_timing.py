@@ -13,7 +13,7 @@ from training.benchmarks.driver.workload.statistics import statistics
 from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.pytorch.measuring.compute import MatrixProducts
 from training.benchmarks.network.pytorch.measuring.rotation import MOST_COPIES, back_to_back, copies_of
-from training.benchmarks.network.pytorch.measuring.timing import Measurement, count_stalls, measure
+from training.benchmarks.network.pytorch.measuring.timing import Measurement, added_time, count_stalls, measure
 from training.benchmarks.network.pytorch.message_config import MessageConfig
 from training.benchmarks.network.pytorch.operations.reductions import AllReduce
 from training.benchmarks.network.reporting import table
@@ -245,12 +245,30 @@ def test_aggregated_operations_are_timed_together_each_time_after_a_computation(
     computed: list[int] = []
     config = MessageConfig(warmup_iterations=0, iterations=3, aggregate=4)
     found = measure(collective, alone, config, lambda: computed.append(collective.done.count("run")))
-    assert computed == [0, 4, 8] and collective.done.count("run") == 13, "one more is checked"
+    assert computed[:3] == [0, 4, 8]
+    assert computed[3:6] == [12, 16, 20] and computed[6:] == [24] * 3, "in a row with the operation, and alone"
+    assert collective.done.count("run") == 25, "one more is checked"
     assert found.verdict == "pass" and 0 < found.last_rank_us <= found.time_us.max
 
 
-def test_matrix_products_take_the_time_asked_for() -> None:
+def test_what_an_operation_adds_is_what_computes_of_others_do_not_hide(
+    alone: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a clock of its own: a transfer of 3 s that began when the last one ended, beside a compute of 2 s."""
+    now, last = 0.0, 0.0
+
+    def compute() -> None:
+        nonlocal now
+        now += 2.0
+
+    def operation() -> None:
+        nonlocal now, last
+        now = last = max(now, last + 3.0)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    assert added_time(operation, alone, compute, 10) == pytest.approx(1.0)
+
+
+def test_all_ranks_compute_as_many_products_as_take_the_time_asked_for(alone: Team) -> None:
     products = MatrixProducts(torch.device("cpu"))
-    begin = time.perf_counter()
-    products.run(5.0)
-    assert time.perf_counter() - begin >= 0.005 and products.product_s > 0
+    assert products.count(1e3 * 7 * products.product_s, alone) == 7 and products.count(0.0, alone) == 1

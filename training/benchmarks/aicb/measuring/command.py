@@ -117,11 +117,13 @@ class Measured:
         return notes
 
     def to_json(self) -> str:
-        """Everything: parts forward and backward, a time for each product of a workload, the layer, the device."""
+        """Everything: parts forward and backward, a time for each product of a workload, the layer, the device, and the
+        rows for a database.
+        """
         sections = {name: samples.to_dict() for name, samples in self.sections().items()}
         whole = {
             "format": FORMAT, "version": VERSION, "unit": "ns", **self.record, "sections": sections,
-            "layer": self.layer(), "notes": self.notes(),
+            "layer": self.layer(), "notes": self.notes(), "times": [list(row.values()) for row in self.times()],
         }  # fmt: skip
         return json.dumps(whole, indent=1) + "\n"
 

@@ -1,18 +1,20 @@
-"""Keeps a device busy with matrix products for a chosen time."""
+"""Keeps a device busy with as many matrix products as take a chosen time."""
 
 import time
 from typing import Final
 
+import numpy as np
 import torch
 
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
+from training.benchmarks.driver.workload.team import Team, slowest_rank
 
 _SIDE_CPU, _SIDE = 192, 2048
 _REHEARSED = 8
 
 
 class MatrixProducts:
-    """Products of square matrices: on the CPU until the time is over, on a device as many as take it."""
+    """Products of square matrices. Work is chosen, not time: ranks that share a core end apart, as in a job."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -38,14 +40,10 @@ class MatrixProducts:
         for _ in range(count):
             torch.matmul(self._left, self._right, out=self._result)
 
-    def run(self, milliseconds: float) -> None:
-        """Compute for so many milliseconds; on an accelerator the products are queued."""
-        if is_accelerator(self._device):
-            self.queue(max(1, round(milliseconds / 1e3 / self.product_s)))
-            return
-        end = time.perf_counter() + milliseconds / 1e3
-        while time.perf_counter() < end:
-            self.queue(1)
+    def count(self, milliseconds: float, team: Team) -> int:
+        """Products that take so many milliseconds on the fastest rank of the team, which all call it; at least one."""
+        own = np.array([max(1, round(milliseconds / 1e3 / self.product_s))], dtype=np.float64)
+        return int(slowest_rank(own, team)[0])
 
     def _wait(self) -> None:
         if is_accelerator(self._device):

@@ -52,7 +52,7 @@ class Stepper:
             index, team = mine
             size = collective.prepare(int(place["size_bytes"]))
             chosen = variant or variants(config, team.size)[0]
-            compute = self._compute(chosen)
+            compute = self._compute(chosen, team)
             measured = measure(collective, team, config, compute)
             group = this_round.groups[index]
             own = result(config, team, size, measured, variant=chosen)
@@ -74,12 +74,12 @@ class Stepper:
         self._run.logger.log(Event.STEP_END, value)
         return value
 
-    def _compute(self, variant: Variant) -> Callable[[], None] | None:
+    def _compute(self, variant: Variant, team: Team) -> Callable[[], None] | None:
         if variant.after_compute_ms is None:
             return None
         if self._products is None:
             self._products = MatrixProducts(self._run.group.device)
-        return partial(self._products.run, variant.after_compute_ms)
+        return partial(self._products.queue, self._products.count(variant.after_compute_ms, team))
 
     def _as_the_original(self, collective: Collective, team: Team, size: int) -> dict[str, Any]:
         """The bandwidths of ml-engineering's all_reduce_bench beside ours, in GB/s."""
@@ -173,6 +173,7 @@ def _chosen(config: Config, collective: str, variant: Variant | None, measured: 
         found["aggregate"] = config.aggregate
     if variant is not None and variant.after_compute_ms is not None:
         found |= {"after_compute_ms": variant.after_compute_ms, "last_rank_us": round(measured.last_rank_us, 3)}
+        found["added_us"] = round(measured.added_us, 3)
     return found
 
 

@@ -27,7 +27,8 @@ class Measurement:
     """One size: times over all ranks and, if checked, each rank's wrong elements in all checked iterations.
 
     `stalled_iterations` counts those that took far longer than the fastest, as after a lost packet. `last_rank_us` is
-    the median of the shortest time among the ranks, that of the rank which came last: it waited for nobody.
+    the median of the shortest time among the ranks, that of the rank which came last: it waited for nobody. `added_us`
+    is what an operation adds to a row of computes, see `added_time`.
     """
 
     time_us: TimeStatistics
@@ -35,6 +36,7 @@ class Measurement:
     wrong_elements: list[int] | None
     checked_iterations: int
     last_rank_us: float = 0.0
+    added_us: float = 0.0
 
     @property
     def verdict(self) -> str:
@@ -89,6 +91,7 @@ def measure(
             for _ in range(SETTLING):
                 elapsed_s(operation, team)
         times_s[iteration] = elapsed_s(operation, team, compute) / aggregate
+    added_s = added_time(operation, team, compute, iterations) if compute else 0.0
     if config.check:
         checked_iteration()
     times_us = slowest_rank(times_s, team) * MICROSECONDS
@@ -96,10 +99,32 @@ def measure(
     return Measurement(
         time_us=statistics(times_us),
         last_rank_us=float(np.median(last_us)),
+        added_us=added_s / aggregate * MICROSECONDS,
         stalled_iterations=count_stalls(times_us),
         wrong_elements=of_every_rank(wrong, team) if checked else None,
         checked_iterations=checked,
     )
+
+
+def added_time(operation: Callable[[], None], team: Team, compute: Callable[[], None], count: int) -> float:
+    """Seconds that each of `count` operations adds to as many computes in a row; ranks wait in operations alone.
+
+    In a job a part of an operation is hidden: ranks leave it at different times, and those that compute first send
+    while the others compute. After a barrier all ranks compute at once, and nothing is.
+    """
+
+    def both() -> None:
+        compute()
+        operation()
+
+    def seconds(run: Callable[[], None]) -> float:
+        def row() -> None:
+            for _ in range(count):
+                run()
+
+        return float(slowest_rank(np.array([timer_of(team)(row, team)]), team)[0])
+
+    return max(0.0, seconds(both) - seconds(compute)) / count
 
 
 def aggregated(operation: Callable[[], None], team: Team, count: int) -> Callable[[], None]:
