@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import subprocess
@@ -60,9 +61,15 @@ def folder(load: Load, tmp_path: Path) -> Path:
     return folder
 
 
-def call(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def call(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, str(RUN_PY), *words]
     return subprocess.run(argv, capture_output=True, text=True, timeout=200, cwd=cwd)
+
+
+def call_here(*words: str, cwd: Path) -> calling.Answer:
+    """In this process, which has the product loaded already."""
+    with contextlib.chdir(cwd):
+        return calling.call(*words)
 
 
 def paste(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -158,8 +165,8 @@ def test_nothing_in_a_received_folder_is_executed(
     folder: Path, tmp_path: Path, change: Callable[[RunStarted], RunStarted], word: str
 ) -> None:
     mark = spoil(folder, change)
-    answer = call(word, str(folder), cwd=tmp_path)
-    assert answer.returncode == 2 and not mark.exists(), answer
+    answer = call_here(word, str(folder), cwd=tmp_path)
+    assert answer.exit_code == 2 and not mark.exists(), answer
     for said in (
         "nothing shows that you began this run",
         "file with --cluster-conf",
@@ -199,11 +206,11 @@ def test_a_received_run_folder_is_cleaned_with_the_conf_files_that_are_named(fol
     files = tmp_path / "my files"
     words = ["--cluster-conf", str(files / "cluster_conf.py"), "--test-conf", str(files / "test_conf.py")]
     mark = spoil(folder, without_a_code)
-    answer = call("clean", str(folder), *words, cwd=tmp_path)
-    assert answer.returncode == 2 and "what it sets is not applied: write it in the file" in answer.stderr, answer
+    answer = call_here("clean", str(folder), *words, cwd=tmp_path)
+    assert answer.exit_code == 2 and "what it sets is not applied: write it in the file" in answer.stderr, answer
     mark = spoil(folder, lambda started: started.model_copy(update={"changes": None}))
-    answer = call("clean", str(folder), *words, cwd=tmp_path)
-    assert (answer.returncode, answer.stdout) == (0, "localhost: removed nothing\n") and not mark.exists(), answer
+    answer = call_here("clean", str(folder), *words, cwd=tmp_path)
+    assert (answer.exit_code, answer.stdout) == (0, "localhost: removed nothing\n") and not mark.exists(), answer
 
 
 def test_a_received_journal_names_no_file_to_write(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,13 +233,13 @@ def test_what_a_received_folder_says_does_not_control_the_terminal(folder: Path,
 
 def test_a_folders_token_is_a_token(folder: Path, tmp_path: Path) -> None:
     (folder.parent / ".owner").write_text("x --privileged\n")
-    answer = call("clean", str(folder), cwd=tmp_path)
-    assert answer.returncode == 2 and "8 hexadecimal digits" in answer.stderr, answer
+    answer = call_here("clean", str(folder), cwd=tmp_path)
+    assert answer.exit_code == 2 and "8 hexadecimal digits" in answer.stderr, answer
 
 
 def test_clean_of_a_run_that_was_begun_with_changes(folder: Path, tmp_path: Path) -> None:
-    answer = call("clean", str(folder), cwd=tmp_path)
-    assert (answer.returncode, answer.stdout) == (0, "localhost: removed nothing\n"), answer
+    answer = call_here("clean", str(folder), cwd=tmp_path)
+    assert (answer.exit_code, answer.stdout) == (0, "localhost: removed nothing\n"), answer
 
 
 def test_a_resume_compares_with_the_files_that_are_given(folder: Path, tmp_path: Path) -> None:
@@ -249,9 +256,9 @@ def test_a_resume_refuses_settings_that_somebody_edited_in_its_folder(folder: Pa
     assert '"seed":7' in text.replace(" ", "")
     kept.chmod(0o640)
     kept.write_text(text.replace(": 7", ": 8").replace(":7", ":8"))
-    answer = call("resume", str(folder), cwd=tmp_path)
-    assert answer.returncode == 2 and "Traceback" not in answer.stderr, answer.stderr
-    assert "the plan changed since the run started" in answer.stderr
+    answer = call_here("resume", str(folder), cwd=tmp_path)
+    assert isinstance(answer.exception, JournalError), answer
+    assert "the plan changed since the run started" in answer.complaint
 
 
 def test_a_received_folders_settings_are_not_those_of_a_resume(folder: Path) -> None:
@@ -276,9 +283,9 @@ def test_a_resume_is_compared_with_the_baseline_that_it_began_with(folder: Path,
     save([of_one], good)
     test_conf = tmp_path / "my files" / "test_conf.py"
     test_conf.write_text(f"{test_conf.read_text()}BASELINE = {str(good)!r}\n")
-    answer = call("resume", str(folder), cwd=tmp_path)
-    assert answer.returncode == 2 and "it began with no BASELINE; " in answer.stderr, answer.stderr
-    assert f"now has BASELINE {good} (sha256 " in answer.stderr
+    answer = call_here("resume", str(folder), cwd=tmp_path)
+    assert isinstance(answer.exception, JournalError) and "it began with no BASELINE; " in answer.complaint, answer
+    assert f"now has BASELINE {good} (sha256 " in answer.complaint
 
 
 def test_every_printed_command_runs_as_printed(folder: Path, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def the_case(first: LoadedRun, second: LoadedRun, history: Sequence[LoadedRun] =
 
 @pytest.mark.parametrize("spread", [0.0, 0.5, 1.0])
 def test_equal_runs_are_said_to_differ_in_five_percent_whatever_the_spread_between_runs(spread: float) -> None:
-    draws, alarms, beside = len(samples(60, 1000)), 0, 0
+    draws, alarms, beside = len(samples(30, 1000)), 0, 0
     for seed in range(draws):
         cluster = Cluster(seed, spread)
         history = [cluster.run(f"run{index}") for index in range(6)]
@@ -70,7 +70,7 @@ def test_equal_runs_are_said_to_differ_in_five_percent_whatever_the_spread_betwe
 
 
 def test_without_a_history_rounds_are_the_units_and_it_says_that_this_may_err() -> None:
-    draws = len(samples(60, 1000))
+    draws = len(samples(30, 1000))
     results = [the_case((cluster := Cluster(seed, 0)).run("runA"), cluster.run("runB")) for seed in range(draws)]
     assert sum(each.word in ("better", "worse") for each in results) <= most(draws, 0.05)
     assert all("the spread between runs is not known" in each.reason for each in results)
@@ -78,7 +78,7 @@ def test_without_a_history_rounds_are_the_units_and_it_says_that_this_may_err() 
 
 @pytest.mark.parametrize("runs_before", [0, 6])
 def test_a_change_of_three_percent_at_five_rounds_is_found_in_95_percent(runs_before: int) -> None:
-    draws, found = len(samples(60, 1000)), 0
+    draws, found = len(samples(30, 1000)), 0
     for seed in range(draws):
         cluster = Cluster(seed, 0)
         history = [cluster.run(f"run{index}") for index in range(runs_before)]
@@ -119,7 +119,7 @@ def stepping(run_id: str, source: random.Random, level: float, steps: int = 400)
 
 
 def test_single_rounds_are_compared_by_means_of_batches_of_their_steps() -> None:
-    draws, alarms, found = len(samples(60, 1000)), 0, 0
+    draws, alarms, found = len(samples(30, 1000)), 0, 0
     for seed in range(draws):
         source = random.Random(seed)
         alarms += the_case(stepping("runA", source, 100), stepping("runB", source, 100)).word in ("better", "worse")

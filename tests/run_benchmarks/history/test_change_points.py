@@ -14,12 +14,14 @@ from tests.tiers import most, samples
 
 @pytest.mark.parametrize("kind", ["flat", "heavy", "autocorrelated"])
 def test_looking_back_five_percent_of_series_without_a_change_are_flagged_at_most(kind: Kind) -> None:
-    assert sum(bool(change_points(noise(random.Random(seed), kind))) for seed in range(1000)) <= 50
+    seeds = samples(300, 1000)
+    flagged = sum(bool(change_points(noise(random.Random(seed), kind))) for seed in seeds)
+    assert flagged <= (most(len(seeds), 0.05) if len(seeds) < 1000 else 50)
 
 
 @pytest.mark.parametrize("kind", ["flat", "heavy", "autocorrelated"])
 def test_looking_back_a_step_is_placed_within_two_runs_in_95_percent(kind: Kind) -> None:
-    seeds, missed = samples(150, 1000), 0
+    seeds, missed = samples(80, 1000), 0
     for seed in seeds:
         values, place = with_step(random.Random(seed), kind)
         missed += not any(abs(point.index - place) <= 2 for point in trend(values).points)

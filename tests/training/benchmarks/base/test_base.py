@@ -34,10 +34,10 @@ def values_of(folder: Path, rank: int, event: Event) -> list[Any]:
     return [record.value for record in records if record.event is event]
 
 
-def _run(folder: Path, module: str, *settings: str, data: Path | None = None) -> int:
+def _run(folder: Path, module: str, *settings: str, data: Path | None = None, ranks: int = 2) -> int:
     arguments = [part for setting in (*SMALL, *settings) for part in ("--set", setting)]
     arguments += [] if data is None else ["--data_dir", str(data)]
-    code, _ = run(folder, plain_processes(2), [module, "--vendor", "cpu", *arguments])
+    code, _ = run(folder, plain_processes(ranks), [module, "--vendor", "cpu", *arguments])
     return code
 
 
@@ -131,7 +131,7 @@ def test_a_bad_device_is_named_and_fails_the_run(tmp_path: Path) -> None:
 
 def test_the_sustained_product_runs_for_its_time_and_is_held_to_the_datasheet(tmp_path: Path) -> None:
     settings = ('tests=["matmul_sustained"]', "sustained_seconds=2", 'datasheet={"matmul_sustained": 1000}')
-    assert _run(tmp_path, "training.benchmarks.base", *settings) == 0
+    assert _run(tmp_path, "training.benchmarks.base", *settings, ranks=1) == 0
     (end,), (finished,) = values_of(tmp_path, 0, Event.STEP_END), values_of(tmp_path, 0, Event.FINISHED)
     assert end["correct"] == "pass" and finished["e2e_time"] > 2
     assert (
@@ -141,7 +141,8 @@ def test_the_sustained_product_runs_for_its_time_and_is_held_to_the_datasheet(tm
 
 
 def test_limits_without_a_datasheet_are_refused(tmp_path: Path) -> None:
-    assert _run(tmp_path, "training.benchmarks.base", 'tests=["memory"]', 'min_percent={"memory": 5}') == 2
+    settings = ('tests=["memory"]', 'min_percent={"memory": 5}')
+    assert _run(tmp_path, "training.benchmarks.base", *settings, ranks=1) == 2
     assert "min_percent: no datasheet for memory on this device" in exit_record(tmp_path).failures[0].message
 
 

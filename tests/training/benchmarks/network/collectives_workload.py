@@ -130,7 +130,8 @@ def _problems(team: Team, receipts: Receipts) -> list[str]:
     mistakes: dict[str, int] = {}
     _check_barrier(team, problems, mistakes)
     forms = [*product(IN_PLACE_ONLY, [True]), *product(EITHER_WAY, [True, False]), *product(TWO_BUFFERS, [False])]
-    for (name, in_place), dtype in product(forms, ELEMENT_BYTES):
+    # By day all types among all ranks, of each kind one in the teams.
+    for (name, in_place), dtype in product(forms, ELEMENT_BYTES if NIGHTLY or team.size > 2 else KINDS):
         if not _works(name, dtype, team):
             continue
         case = f"{name} {dtype} in_place={in_place} ranks={team.ranks}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 from collections.abc import Callable
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
 
 from torch.multiprocessing.spawn import start_processes
 
@@ -21,6 +22,8 @@ def start(target: Callable[..., None], ranks: int, *args: object) -> None:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
     get_context("forkserver").set_forkserver_preload(PRELOADED)
+    # Else nobody waits for it, and the CPU seconds of all ranks are in no file's sum (tests/budgets.py).
+    atexit.register(forkserver._forkserver._stop)  # type: ignore[attr-defined]
     start_processes(_rank, (port, target, args), nprocs=ranks, start_method="forkserver")  # type: ignore[no-untyped-call]
 
 

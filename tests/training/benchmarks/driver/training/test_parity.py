@@ -18,7 +18,7 @@ from training.benchmarks.driver.training.settings.settings import TrainingConfig
 # Trained in make nightly alone: all that they have, others have, too, each with something more.
 LATE = {
     *("compiled", "compiled_selective", "tp_accumulation", "tp_sequence", "bf16_ddp", "fp16_fsdp", "overflow_ddp"),
-    *("resume_fsdp", "resume_tp", "fsdp_tp", "hsdp", "fp8_ddp", "fp8_compiled"),
+    *("resume_fsdp", "resume_tp", "fsdp_tp", "hsdp", "fp8_ddp", "fp8_compiled", "cp_bf16_compiled"),
     "resume_pp_interleaved",
 }
 Table = TypeVar("Table")

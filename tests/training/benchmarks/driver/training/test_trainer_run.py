@@ -70,10 +70,8 @@ def _arguments(folder: Path, model: str, settings: dict[str, Any]) -> list[str]:
     return ["--config_file", str(config), "--vendor", "cpu"]
 
 
-def _run(
-    folder: Path, model: str, settings: dict[str, Any], options: Sequence[str] = (), arguments: Sequence[str] = ()
-) -> Run:
-    workload = [MODULE.format(model), *_arguments(folder, model, settings), *arguments]
+def _run(folder: Path, model: str, settings: dict[str, Any], options: Sequence[str] = ()) -> Run:
+    workload = [MODULE.format(model), *_arguments(folder, model, settings)]
     code, _ = run(folder, ["--nproc_per_node", "2", *options], workload, OMP_NUM_THREADS="1")
     return Run(code, folder)
 
@@ -265,15 +263,18 @@ def test_a_run_goes_on_from_its_checkpoint_and_a_missed_target_fails_it(healthy:
     assert f"cpm: target missed after {begin + 3} steps: wanted eval_loss <= 0.01, found eval_loss" in result.message
 
 
-def test_missing_data_is_named_before_anything_is_taken(tmp_path: Path) -> None:
+def test_missing_data_is_named_before_anything_is_taken(
+    single: Single, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    options = plain_processes(1)
-    result = _run(tmp_path / "run", "llama", {"data": "files"}, options, ["--data_dir", str(data)])
-    assert result.code == 2
-    events = [record.event for record in result.records(0)]
+    with pytest.raises(SystemExit) as end:
+        single("llama", {"data": "files"}, data)
+    output = capsys.readouterr()
+    assert end.value.code == 2 and not dist.is_initialized()
+    events = [record.event for record in _records(output.out)]
     assert events == [Event.SUBMIT_INFO, Event.LAUNCH_TRAINING], "no process group, no device"
-    assert f"{data}/train.npy: no such file" in result.message
+    assert f"{data}/train.npy: no such file" in output.err
 
 
 @pytest.mark.parametrize(
@@ -288,7 +289,7 @@ def test_missing_data_is_named_before_anything_is_taken(tmp_path: Path) -> None:
 )
 def test_ranks_that_share_samples_count_them_once(tmp_path: Path, layout: dict[str, Any]) -> None:
     settings = layout | {"peak_tflops": 1e-3, "warmup_steps": 2, "log_freq": 1, "max_steps": 10}
-    result = _run(tmp_path, "llama", settings)
+    result = _run(tmp_path, "llama", settings, plain_processes())
     assert result.code == 0, result.message
     finished = result.values(Event.FINISHED)[0]
     config = config_of("llama")

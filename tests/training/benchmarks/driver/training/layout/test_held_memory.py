@@ -12,7 +12,7 @@ from tests.tiers import NIGHTLY
 from tests.training.benchmarks.driver.launch.launching import ROOT
 
 COMMON: dict[str, Any] = {
-    "num_layers": 4, "hidden_size": 256, "ffn_hidden_size": 704, "vocab_size": 1024, "seq_length": 128,
+    "num_layers": 4, "hidden_size": 128, "ffn_hidden_size": 352, "vocab_size": 512, "seq_length": 64,
     "train_batch_size": 1, "gradient_accumulation_steps": 4, "precision": "bf16", "attention": "sdpa",
 }  # fmt: skip
 SECONDS = 900.0  # ends a hang: beside other work four ranks have waited longer than three minutes
@@ -21,7 +21,7 @@ PP: dict[str, Any] = COMMON | {"pipeline_parallel_size": 4}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "fsdp": COMMON | {"strategy": "fsdp", "activation_checkpointing": True},
     "hsdp": COMMON | {"strategy": "hsdp", "shard_size": 2},
-    "fsdp_short": COMMON | {"strategy": "fsdp", "vocab_size": 8192, "seq_length": 8},
+    "fsdp_short": COMMON | {"strategy": "fsdp", "vocab_size": 4096, "seq_length": 4},
     "pipeline": PP,
     "pipeline_replicas": PP | {"pipeline_parallel_size": 2, "activation_checkpointing": True},
 } | (
