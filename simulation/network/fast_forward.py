@@ -14,10 +14,11 @@ import numpy as np
 
 from common.progress import StepProgress
 from simulation.flows.names import SEND_RECEIVE
+from simulation.network.even_use import even_use
 from simulation.network.job import QUEUES, WAITS, Job
 from simulation.network.looks import Looks
 from simulation.network.outcome import NOT_YET, Counted, NetworkRun
-from simulation.network.packet_state import HEADER_BYTES, MOST_HOPS
+from simulation.network.packet_state import ACK_BYTES, HEADER_BYTES, MOST_HOPS
 from simulation.network.packets import Network, check_numba
 from simulation.network.profiles import Instance, Profile, Profiles, Sketch
 from simulation.network.request import Wishes
@@ -120,7 +121,8 @@ class FastForward:
                     ended = int((self.finished >= 0).sum())
                     progress.advance(ended - done)
                     done = ended
-        return self._found(time.perf_counter() - began)
+        usage, bin_ns = self._use()
+        return self._found(time.perf_counter() - began)._replace(usage=usage, bin_ns=bin_ns)
 
     def _up_to(self, now: int) -> NetworkRun:
         """The run as far as no part that is still to come changes it."""
@@ -313,8 +315,8 @@ class FastForward:
         return _Flows(begin, np.full(count, NOT_YET, np.int64), np.full(count, NOT_YET, np.int64))
 
     @cached_property
-    def _columns(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Places, Ints, Ints]:
-        """The columns that no event changes: source, target, port, size, collective, way, and a flow's parents."""
+    def _columns(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Places, Places, Ints, Ints]:
+        """The columns that no event changes: source, target, port, size, collective, ways there and back, parents."""
         sketches = [
             (number, self.profiles.sketch(number, schedule))
             for number, collective in enumerate(self.job.collectives)
@@ -329,14 +331,26 @@ class FastForward:
         numbers: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]] = [
             np.full(len(sketch.size), number, np.int64) for number, sketch in sketches
         ]
-        path = np.concatenate([np.zeros((0, MOST_HOPS), np.int32), *(sketch.path for _number, sketch in sketches)])
+        path, back = (
+            np.concatenate(
+                [np.zeros((0, MOST_HOPS), np.int32), *(getattr(sketch, name) for _number, sketch in sketches)]
+            )
+            for name in ("path", "back")
+        )
         parents = _joined([sketch for _number, sketch in sketches])
-        return source, target, sport, size, np.concatenate([none, *numbers]), path, *parents
+        return source, target, sport, size, np.concatenate([none, *numbers]), path, back, *parents
+
+    def _use(self) -> tuple[Ints, int]:
+        """How busy the ports were, if flows were kept; see `even_use`."""
+        size, path, back = self._columns[3], *self._columns[5:7]
+        packets = -(-size // self.network.conf.payload_bytes)
+        ways = [(path, size + HEADER_BYTES * packets), (back, ACK_BYTES * packets)]
+        return even_use(ways, self._flows.start, self._flows.end, len(self.network.ports.bps))
 
     def _found(self, seconds: float) -> NetworkRun:
         counted = Counted.sum([self._counted, *(each.counted for each in self._clusters)])
         return NetworkRun(
-            *self._columns[:5], self._flows.start, self._flows.end, *self._columns[5:],
+            *self._columns[:5], self._flows.start, self._flows.end, self._columns[5], *self._columns[7:],
             self.begin, self.end, self.walked, self.finished,
             np.zeros((len(self.network.ports.bps), 1), np.int64), 1,
             **counted._asdict(), events=self.profiles.events, seconds=seconds,

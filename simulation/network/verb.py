@@ -105,7 +105,7 @@ def _written(request: NetworkRequest, network: Network, trace: Path | None) -> t
         found = _run(request, network, growing)
         files = growing.end(found)
     view, busy = view_of(request, found), Path(request.prefix + LINKS)
-    if not request.fast_forward or GIVEN_UP in request.notes:
+    if not found.not_kept:
         write_whole(busy, (line.encode() for line in view.links.table()))
         files.append(busy)
     if trace:

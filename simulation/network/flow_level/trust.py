@@ -75,6 +75,15 @@ def judged(run: FlowRun, ways: PortRoutes, fabric: Fabric, conf: NetworkConf) ->
     return SHORT if few and found in (SURE, WINDOWS) else found, []
 
 
+def counts(weakness: str, *, are_lost: bool) -> dict[str, int | None]:
+    """Marks, pauses, and packets that are sent again: 0, or None where some are expected, which no fair rate counts."""
+    return {
+        "marks": None if weakness == MARKS else 0,
+        "pauses": None if weakness in (MARKS, PAUSES) else 0,
+        "retransmissions": None if are_lost else 0,
+    }
+
+
 def loses(fabric: Fabric, conf: NetworkConf) -> bool:
     """Whether links lose packets."""
     return conf.error_rate > 0 or any(float(text.error_rate) > 0 for text in fabric.texts)

@@ -23,6 +23,7 @@ from simulation.network.flow_level.trust import (
     SHORTER_PERCENT,
     WINDOWS,
     Queue,
+    counts,
     judged,
     loses,
 )
@@ -194,7 +195,9 @@ def _trust(request: NetworkRequest, run: FlowRun, ways: PortRoutes, data: dict[s
     longer, shorter = LONGER_PERCENT[weak], SHORTER_PERCENT[weak]
     data |= {"marks_expected": bool(marked), "weakness": weak}
     data |= {"worst_longer_percent": longer, "worst_shorter_percent": shorter}
-    lossy = f"; {LOSSY}" if weak in (MARKS, PAUSES) and loses(request.fabric, request.wishes.conf) else ""
+    are_lost = loses(request.fabric, request.wishes.conf)
+    data |= counts(weak, are_lost=are_lost)
+    lossy = f"; {LOSSY}" if weak in (MARKS, PAUSES) and are_lost else ""
     known = f"of such runs, recorded of ns-3 or on random networks by packets, the worst took {longer} % longer and "
     known += f"{shorter} % shorter, which is no limit for others"
     if weak == MARKS:

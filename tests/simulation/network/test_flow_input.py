@@ -84,7 +84,8 @@ def test_a_collective_leaves_its_files_and_says_how_far_to_trust_it(
         sent = sum(map(float, parts)) / 100 * answer["makespan_us"] / len(parts) * float(gbps) * 1000 / 8
         assert sent == pytest.approx(int(size), rel=0.02, abs=0.001 * answer["makespan_us"] * 50e3), name
     # Hashes put several flows on one uplink; no other routing does, and no queue reaches a threshold.
-    assert answer["marks_expected"] is (routing == "ecmp")
+    assert answer["marks_expected"] is (routing == "ecmp") is (answer["marks"] is None)
+    assert answer["retransmissions"] == 0
 
 
 @pytest.mark.parametrize("level", ["packet", "flow"])

@@ -18,6 +18,7 @@ from simulation.cli import main
 from simulation.network import fast_forward
 from simulation.network.critical import FlowGraph, critical_path
 from simulation.network.engine import simulator_words
+from simulation.network.even_use import even_use
 from simulation.network.flow_level.port_routes import DPORT, PortRoutes
 from simulation.network.flow_level.simulate import simulate
 from simulation.network.flow_level.verb import flow_wishes
@@ -317,7 +318,7 @@ def test_what_is_skipped_changes_a_long_collective_by_less_than_a_hundredth(
 
 
 @pytest.mark.parametrize("words", ["--op AllReduce --group DP --tp 8 --size 1M", "--op AllToAll --size 32M"])
-def test_what_is_skipped_leaves_the_flows_their_counts_and_the_critical_path(
+def test_what_is_skipped_leaves_the_flows_their_counts_their_links_and_the_critical_path(
     words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One collective, whose packets are marked in the second case, is nothing else than without."""
@@ -326,7 +327,8 @@ def test_what_is_skipped_leaves_the_flows_their_counts_and_the_critical_path(
         answers.append(network(["-n", str(topology), *words.split(), "-r", f"{tmp_path}/f-", *more], capsys))
         flows = [line.split() for line in (tmp_path / "f-fct.txt").read_text().splitlines()]
         page = (tmp_path / "f-network.html").read_text()
-        texts.append((sorted(flows), page[page.index("The critical path") :]))
+        links = [line.split(",")[:3] for line in (tmp_path / "f-links.csv").read_text().splitlines()[1:]]
+        texts.append((sorted(flows), sorted(links), page[page.index("The critical path") :]))
     whole, fast = answers
     same = (
         "marks",
@@ -339,6 +341,15 @@ def test_what_is_skipped_leaves_the_flows_their_counts_and_the_critical_path(
     )
     assert {name: fast[name] for name in same} == {name: whole[name] for name in same}
     assert (int(str(whole["marks"])) > 0) == ("AllToAll" in words) and texts[0] == texts[1]
+
+
+def test_bytes_are_spread_evenly_over_the_times_of_their_flows() -> None:
+    """Of three flows, of which the third did not end: two ports in bins of 256 ns."""
+    path = np.array([[0, -1], [0, 1], [1, -1]], np.int32)
+    start, end = np.array([0, 128, 5]), np.array([512, 384, -1])
+    usage, bin_ns = even_use([(path, np.array([1001, 600, 70]))], start, end, 2)
+    assert bin_ns == 256 and usage[:, 2:].sum() == 0 and usage[0].sum() == 1601
+    assert usage[:, :2].tolist() == [[800, 801], [300, 300]]
 
 
 def test_what_is_simulated_again_with_others_counts_as_it_was_with_them(
@@ -465,7 +476,8 @@ def test_flows_too_many_to_keep_are_counted_and_leave_no_file(
     monkeypatch.setattr(fast_forward, "MOST_FLOWS", 10)
     many = network([*words, "--fast-forward"], capsys)
     assert many["flows"] == many["flows_completed"] == kept["flows"]
-    assert not (tmp_path / "fct.txt").exists() and f"{tmp_path}/fct.txt" not in str(many["files"])
+    for name in ("fct.txt", "links.csv"):
+        assert not (tmp_path / name).exists() and f"{tmp_path}/{name}" not in str(many["files"])
 
 
 def test_a_load_counts_by_the_part_that_runs_not_by_those_merged_with_it_long_ago() -> None:

@@ -21,6 +21,8 @@ from simulation.network.flow_level.trust import (
     SHORT,
     SHORTER_PERCENT,
     SURE,
+    counts,
+    loses,
 )
 from simulation.network.flow_level.window import window_bytes
 from simulation.network.row_files import RowFiles
@@ -111,6 +113,13 @@ def has_few_packets(found: FlowLevelRun) -> bool:
 def test_marks_are_expected_where_ns3_marked(runs: dict[str, FlowLevelRun]) -> None:
     expected = {name for name, found in runs.items() if found.weakness == MARKS}
     assert expected - MARKED_IN_VAIN == {name for name in runs if recordings()[name]["marks"]}
+
+
+def test_marks_pauses_and_packets_sent_again_are_none_where_ns3_had_some(runs: dict[str, FlowLevelRun]) -> None:
+    for name, found in runs.items():
+        told, wanted = counts(found.weakness, are_lost=loses(found.fabric, found.conf)), recordings()[name]
+        theirs = {"marks": wanted["marks"], "pauses": wanted["pauses"], "retransmissions": wanted["nacks"]}
+        assert {what: its for what, its in told.items() if its is not None}.items() <= theirs.items(), name
 
 
 def test_rings_across_rails_are_told_as_a_best_case(runs: dict[str, FlowLevelRun]) -> None:

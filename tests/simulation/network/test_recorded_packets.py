@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from tests.simulation.network.recordings import (
 )
 
 SEEDS = range(8)
+ACCURACY = levels.FILE.with_name("packets-accuracy.csv")
 # Every flow takes as long as in ns-3, to the nanosecond, and the table of the rows is the same, byte for byte.
 EXACT = [
     "tp8_ag_A100", "tp8_rs_A100", "tp8_ar_g16_A100", "micro_A100_lat3", "micro_H100_ring_lat3", "micro_A100_deflat",
@@ -48,38 +50,53 @@ SLOWER_STABLE = [
     "micro_H100_nvls_lat3_t2", "micro_H100_nvls_H800lat0", "a2a32_32M_g32_H100_400_noecn",
     "a2a32_32M_g32_H100_400_spinehalf_noecn", "ep8tp4_a2a16M_g32_H100_400_pxn", "dp4tp8_16M_g32_hpn_dualtor",
 ]  # fmt: skip
-# Means over seeds, in percent: makespan is left out where ns-3 does not repeat its own.
+
+
+class Bar(NamedTuple):
+    """Percent by which means over the seeds may be off: of the makespan, of its mean over ranks, of a flow's time."""
+
+    makespan: float
+    ranks: float
+    flow: float
+
+
 BARS = {
-    "nearly stable": (1.0, 1.0),
-    "asymmetric": (2.0, 3.0),
-    "unstable": (6.0, 5.0),
-    "many marks": (10.0, 4.0),
-    "few marks": (15.0, 7.0),
-    "errors": (2.0, 2.0),
-    "iteration": (10.0, 10.0),
+    "nearly stable": Bar(1.0, 1.0, 1.0),
+    "asymmetric": Bar(3.0, 2.0, 3.0),
+    "unstable": Bar(6.0, 6.0, 5.0),
+    "100 marks or more": Bar(10.0, 10.0, 4.0),
+    "fewer marks": Bar(15.0, 15.0, 7.0),
+    "links that lose packets": Bar(2.0, 2.0, 2.0),
+    "whole iterations with": Bar(10.0, 10.0, 10.0),
 }
-OTHERS = {
-    "dp8_wgar_g16_A100": "nearly stable",
-    "a2a16_16M_g16_DCN1leaf_nic50_buf2": "many marks",
-    "a2a16_16M_g16_H100_400_nic50": "many marks",
-    "dp2_err1e-4_g16_A100": "errors",
-    "tp16_ar_g16_A100": "unstable",
-}
-SLOWER_OTHERS = {
-    "tp16_ar_g16_A100_pxn": "unstable",
-    "tp16_ar16M_g16_H100_400": "unstable",
-    "tp16_ar16M_g16_H100_400_pxn": "unstable",
-    "tp16_rs64M_g16_H100_400": "unstable",
-    "tp32_ar16M_g32_H100_400": "unstable",
-    "dp4tp8_16M_g32_H100_400_half_noecn": "asymmetric",
-    "dp8tp8_16M_g64_DCN400_noecn": "asymmetric",
-    "a2a32_32M_g32_H100_400": "many marks",
-    "a2a32_128M_g32_H100_400": "many marks",
-    "dp4tp8_16M_g32_H100_400_half": "few marks",
-    "dp8tp8_16M_g64_DCN400": "few marks",
-    "moe_tp4ep4dp8_g32_H100_400": "iteration",
-    "megatron_tp4dp8_g32_H100_400_noecn": "iteration",
-}
+NEARLY_STABLE = {"dp8_wgar_g16_A100"}  # held to more than its class
+# Percent by which makespans of marked runs miss their bar: their seeds' bands, 26 and 56 % wide, have ns-3's in them.
+MISSED = {"a2a32_32M_g32_H100_400": 15, "dp4tp8_16M_g32_H100_400_half": 22}
+OTHERS = [
+    "dp8_wgar_g16_A100", "a2a16_16M_g16_DCN1leaf_nic50_buf2", "a2a16_16M_g16_H100_400_nic50", "dp2_err1e-4_g16_A100",
+    "tp16_ar_g16_A100",
+]  # fmt: skip
+NAMED = [*EXACT, *SLOWER_EXACT, *ONE_RING, *SLOWER_ONE_RING, *STABLE, *SLOWER_STABLE, *OTHERS]
+SLOWER_OTHERS = sorted(set(recordings()) - {*NAMED})
+SERVER = 8  # GPUs of each recorded server
+
+
+def class_of(name: str) -> str:
+    """The class of a run that is not held to be stable, by what was sent and what ns-3 counted."""
+    each = recordings()[name]
+    header, _rows, *rows = (DATA / "workload" / each["workload"]).read_text(encoding="utf-8").splitlines()
+    forward, gradients = ({row.split()[at] for row in rows if row.strip()} - {"NONE"} for at in (3, 9))
+    if each["nacks"]:
+        return "links that lose packets"
+    if forward and gradients:
+        return "whole iterations with"
+    if each["marks"] >= 100 or each["pauses"]:
+        return "100 marks or more"
+    if each["marks"]:
+        return "fewer marks"
+    if int(header.split()[2]) > SERVER and forward != {"ALLTOALL"}:
+        return "unstable"
+    return "nearly stable" if name in NEARLY_STABLE else "asymmetric"
 
 
 def nightly(names: list[str]) -> list[object]:
@@ -91,9 +108,18 @@ def off(found: float, wanted: float) -> float:
     return 100 * (found / wanted - 1)
 
 
-def test_every_recording_has_its_bar() -> None:
-    named = [*EXACT, *SLOWER_EXACT, *ONE_RING, *SLOWER_ONE_RING, *STABLE, *SLOWER_STABLE, *OTHERS, *SLOWER_OTHERS]
-    assert sorted(named) == sorted(recordings())
+def test_every_recording_has_its_bar_and_the_documentation_says_it() -> None:
+    assert len(NAMED) == len({*NAMED} & {*recordings()})
+    assert {class_of(name) for name in [*OTHERS, *SLOWER_OTHERS]} == {*BARS}
+    with ACCURACY.open(encoding="utf-8", newline="") as file:
+        _header, *rows = csv.reader(file)
+    said = {what: cells for runs, *cells in rows for what in BARS if runs.startswith(what)}
+    assert said.keys() == BARS.keys() - {"nearly stable"}
+    for what, cells in said.items():
+        found = [cell.split(" %")[0] for cell in cells]
+        assert found == [f"within {each:g}" for each in BARS[what]], what
+    for name, percent in MISSED.items():
+        assert f"one within {percent} %" in said[class_of(name)][0]
 
 
 @pytest.mark.parametrize("name", sorted({name for name, each in recordings().items() if each["window_bytes"]}))
@@ -160,18 +186,21 @@ def test_the_table_of_the_documentation_says_what_the_packet_level_finds(name: s
     assert [float(each) for each in found] == pytest.approx([float(each) for each in rows[name]], abs=0.11)
 
 
-@pytest.mark.parametrize("name", [*OTHERS, *nightly([*SLOWER_OTHERS])])
+@pytest.mark.parametrize("name", [*OTHERS, *nightly(SLOWER_OTHERS)])
 def test_means_over_seeds_are_within_the_bar(name: str, tmp_path: Path) -> None:
     recording, wanted = recordings()[name], recorded(name)
-    bar, bar_of_flows = BARS[(OTHERS | SLOWER_OTHERS)[name]]
+    bar = BARS[class_of(name)]
     runs = [ours(recording, tmp_path, seed) for seed in SEEDS]
     found = [times_of(run) for run in runs]
     assert all(run.complete for run in runs)
-    assert abs(off(float(np.mean([each.mean for each in found])), wanted.mean)) < bar
+    theirs = float(np.mean(recording["makespans_us"] or [wanted.makespan / 1000]))  # of all repeats
+    makespan = off(float(np.mean([each.makespan for each in found])) / 1000, theirs)
+    assert abs(makespan) < MISSED.get(name, bar.makespan)
+    assert abs(off(float(np.mean([each.mean for each in found])), wanted.mean)) < bar.ranks
     durations = float(np.mean([each.durations.mean() for each in found]))
-    assert abs(off(durations, float(wanted.durations.mean()))) < bar_of_flows
+    assert abs(off(durations, float(wanted.durations.mean()))) < bar.flow
     _check_counts(name, runs)
-    if (OTHERS | SLOWER_OTHERS)[name] in ("nearly stable", "asymmetric", "unstable"):
+    if name in MISSED or class_of(name) in ("nearly stable", "asymmetric", "unstable"):
         _check_band(recording, [each.makespan / 1000 for each in found], wanted)
 
 
