@@ -17,7 +17,7 @@ from simulation.flows.names import SEND_RECEIVE
 from simulation.network.job import QUEUES, WAITS, Job
 from simulation.network.looks import Looks
 from simulation.network.outcome import NOT_YET, Counted, NetworkRun
-from simulation.network.packet_state import HEADER_BYTES, MOST_HOPS
+from simulation.network.packet_state import HEADER_BYTES
 from simulation.network.packets import Network, check_numba
 from simulation.network.profiles import Instance, Profile, Profiles, Sketch
 from simulation.network.request import Wishes
@@ -329,7 +329,8 @@ class FastForward:
         numbers: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]] = [
             np.full(len(sketch.size), number, np.int64) for number, sketch in sketches
         ]
-        path = np.concatenate([np.zeros((0, MOST_HOPS), np.int32), *(sketch.path for _number, sketch in sketches)])
+        columns = self.network.routes.longest + 1
+        path = np.concatenate([np.zeros((0, columns), np.int32), *(sketch.path for _number, sketch in sketches)])
         parents = _joined([sketch for _number, sketch in sketches])
         return source, target, sport, size, np.concatenate([none, *numbers]), path, *parents
 
