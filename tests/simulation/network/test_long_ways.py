@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ DATA_NS, ACK_NS, DELAY_NS = 8_052 * 8 // 100, 60 * 8 // 100, 500  # of 8000 byte
 def chain(path: Path, switches: int, *, straight: bool = False) -> str:
     """Two GPUs at the ends of switches in a row; `straight` is a link from the first of these to the last, link 1."""
     ends = [*range(2, 2 + switches)]
-    pairs = [(0, 2), *([(2, ends[-1])] if straight else []), *zip(ends, ends[1:], strict=False), (ends[-1], 1)]
+    pairs = [(0, 2), *([(2, ends[-1])] if straight else []), *itertools.pairwise(ends), (ends[-1], 1)]
     links = [f"{one} {other} 100Gbps {DELAY_NS}ns 0" for one, other in pairs]
     lines = [f"{2 + switches} 1 0 {switches} {len(links)} A100", " ".join(map(str, ends)), *links, ""]
     path.write_text("\n".join(lines), encoding="utf-8")
