@@ -90,13 +90,14 @@ def test_gpus_behind_a_leaf_that_is_cut_off_are_named(leaves: str, phase: str, e
 
 
 def test_of_two_leaves_the_one_with_uplinks_carries_what_leaves(tmp_path: Path) -> None:
-    whole, cut = network(tmp_path / "n", "--dt", "-g", "64", "-gt", "H100", "-bw", "400Gbps"), str(tmp_path / "cut")
+    """By one of two ports it takes twice as long, at flow level more: bytes also choose their ways unevenly."""
+    options = ["--dt", "-g", "64", "-gt", "H100", "-bw", "400Gbps", "-npa", "16"]
+    whole, cut = network(tmp_path / "n", *options), str(tmp_path / "cut")
     assert main(["topology", "edit", whole, "--cut", "leaf0-spine*", "--output", cut]) == 0
-    found = [
-        ClusterNetwork(Path(each)).share("DP", Division(8, 1, 1, 8, 1, 1, 0), to_all=False) for each in (whole, cut)
-    ]
+    division = Division(8, 1, 1, 8, 1, 1, 0)
+    assert [ClusterNetwork(Path(each)).share("DP", division, to_all=False) for each in (whole, cut)] == [1, 0.5]
     took = [makespan(each, "--op", "AllReduce", "--group", "DP", "--tp", "8") for each in (whole, cut)]
-    assert found[1] / found[0] == pytest.approx(took[0] / took[1], rel=0.05)
+    assert 2 * took[0] < took[1]
 
 
 def test_a_topology_says_what_the_options_of_its_cluster_would(tmp_path: Path) -> None:
