@@ -179,12 +179,15 @@ def _busiest(loads: LinkLoads, ways: PortRoutes, named: list[str], data: dict[st
 
 
 def _assumed(request: NetworkRequest, run: FlowRun, data: dict[str, JsonValue]) -> list[str]:
-    """The parts of the files that the flow level leaves out."""
+    """The parts of the files that the flow level leaves out, and the steps of a ring that it does not simulate."""
     found = []
     apart = run.classes.net.apart
     if apart:
         found.append(f"flows of a ring that differ by {apart} bytes are taken as equal")
     data["bytes_taken_as_equal"] = apart
+    if run.steps:
+        found.append(f"{run.steps[0]:,} of {run.steps[1]:,} steps are simulated, the rest goes on linearly")
+    data["steps_simulated"], data["steps"] = run.steps or (None, None)
     return found
 
 
@@ -195,8 +198,10 @@ def _trust(request: NetworkRequest, run: FlowRun, ways: PortRoutes, data: dict[s
     data |= {"marks_expected": bool(marked), "weakness": weak}
     data |= {"worst_longer_percent": longer, "worst_shorter_percent": shorter}
     lossy = f"; {LOSSY}" if weak in (MARKS, PAUSES) and loses(request.fabric, request.wishes.conf) else ""
-    known = f"of such runs, recorded of ns-3 or on random networks by packets, the worst took {longer} % longer and "
-    known += f"{shorter} % shorter, which is no limit for others"
+    known = (
+        f"of such runs, recorded of ns-3 or on random networks by packets, the worst makespan was {longer} % longer "
+    )
+    known += f"and another one {shorter} % shorter, which is no limit for others"
     if weak == MARKS:
         return f"not to be trusted: {_told(marked, request.fabric, ways)}, which --level packet follows{lossy}; {known}"
     return f"{DOUBTS.get(weak, 'no marks, pauses, queues or drift are expected')}{lossy}; {known}"
