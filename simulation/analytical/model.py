@@ -92,7 +92,7 @@ class RepairedModel(Model):
         division, overlap = self._question.division, self._question.overlaps.pp
         if PIPELINE not in self._repairs:
             return division.pp_comm / self._giga / overlap * 1e6 if overlap else 0.0
-        if division.pp == 1:
+        if division.pp == 1 or not division.pp_comm:
             return 0.0
         return division.pp_comm / (self.stage_bandwidth()[0] * self._giga) * 1e6
 

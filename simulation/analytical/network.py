@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from common.errors import MistakeList
+from common.errors import InputProblems, MistakeList, input_problem
 from common.units import bandwidth_bps
 from simulation.analytical.machine import Cluster, Division
 from simulation.analytical.parts import GPUS, NICS
@@ -31,7 +31,7 @@ class ClusterNetwork:
         Raises:
             InputProblems: it cannot be read, or its servers or GPUs are none that a cluster is made of.
         """
-        fabric = read(path).fabric
+        self._path, fabric = path, read(path).fabric
         self.server, mistakes = homes_of(fabric).server, MistakeList()
         self.slowness = 1 / min(whatif.slow_gpus_of(path).values(), default=1.0)
         self._nics: list[dict[int, float]] = [{} for _gpu in range(fabric.gpus)]
@@ -74,7 +74,11 @@ class ClusterNetwork:
         )
 
     def share(self, group: str, division: Division, *, to_all: bool) -> float:
-        """The share of the NICs' rate that groups of a kind get over the leaf that has the fewest uplinks for it."""
+        """The share of the NICs' rate that groups of a kind get over the leaf that has the fewest uplinks for it.
+
+        Raises:
+            InputProblems: a GPU sends to one at another leaf, and none of its own has an uplink.
+        """
         key = group, to_all, division
         if key not in self._known:
             self._known[key] = self._least(group, division, to_all=to_all)
@@ -82,13 +86,30 @@ class ClusterNetwork:
 
     def _least(self, group: str, division: Division, *, to_all: bool) -> float:
         asked: dict[int, float] = {}
+        least = 1.0
         ranks, stride = ranks_and_stride(group, division)
         for first in self._firsts(ranks, stride):
             members = range(first, first + ranks * stride, stride)
             for gpu, part in self._leaving_all(members) if to_all else self._leaving_ring(members):
-                for leaf, rate in self._nics[gpu].items():
-                    asked[leaf] = asked.get(leaf, 0.0) + rate * part
-        return min((min(1.0, self._uplink.get(leaf, 0.0) / rate) for leaf, rate in asked.items() if rate), default=1.0)
+                onwards = {leaf: rate for leaf, rate in self._nics[gpu].items() if part and self._uplink.get(leaf)}
+                if part and not onwards:
+                    raise self._unreached(gpu, members)
+                for leaf, rate in onwards.items():
+                    load = part * (sum(self._nics[gpu].values()) / sum(onwards.values()))
+                    least = min(least, 1 / load)
+                    asked[leaf] = asked.get(leaf, 0.0) + rate * load
+        return min([least, *(self._uplink[leaf] / rate for leaf, rate in asked.items())])
+
+    def _unreached(self, gpu: int, members: range) -> InputProblems:
+        """The mistake that a GPU has no way to the first of its group that is elsewhere."""
+        elsewhere = (
+            other
+            for other in members
+            if self.server[other] != self.server[gpu] and self._nics[other].keys().isdisjoint(self._nics[gpu])
+        )
+        return input_problem(
+            str(self._path), None, f"GPU {gpu} does not reach GPU {next(elsewhere)}: GPUs do not forward"
+        )
 
     def _firsts(self, ranks: int, stride: int) -> Iterator[int]:
         """The first ranks of all groups; those of an embedding group may lie one stage apart from each other."""

@@ -1,6 +1,7 @@
 """Reads SimAI.conf: how NICs and switches of the simulated network behave."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,6 +86,8 @@ def _speeds(name: str, most: float) -> _Value:
             count, numbers = math.nan, []
         if len(numbers) != 2 * count or not numbers or not all(map(math.isfinite, numbers[::2])):
             raise ValueError("how many pairs follow, and the pairs: a speed in bit/s, a value")
+        if min(numbers[::2]) <= 0:
+            raise ValueError("speeds above 0 bit/s")
         if not all(0 <= value <= most for value in numbers[1::2]):
             raise ValueError(f"values from 0 to {most:g}")
         return {int(speed): value for speed, value in zip(numbers[::2], numbers[1::2], strict=True)}
@@ -97,7 +100,12 @@ def _rate(name: str) -> _Value:
 
 
 def _switch(name: str) -> _Value:
-    return _Value(name, lambda words: words[0] == "1")
+    def read(words: Sequence[str]) -> bool:
+        if words[0] not in ("0", "1"):
+            raise ValueError("0 or 1")
+        return words[0] == "1"
+
+    return _Value(name, read)
 
 
 _READERS = {
@@ -119,27 +127,43 @@ _READERS = {
     "VAR_WIN": _switch("variable_window"),
     "ERROR_RATE_PER_LINK": _number("error_rate", 0, 0.999),
 }
+# Keys of what is simulated in one way alone, with that value (CC_MODE 1: DCQCN).
+_FIXED = {
+    "CC_MODE": "1", "USE_DYNAMIC_PFC_THRESHOLD": "1", "L2_ACK_INTERVAL": "1", "L2_BACK_TO_ZERO": "0", "HAS_WIN": "1",
+    "RATE_BOUND": "1", "ACK_HIGH_PRIO": "0",
+}  # fmt: skip
+# Keys that change nothing here: files, what is watched, when to stop, other congestion controls than DCQCN.
+_WITHOUT_EFFECT = re.compile(
+    "(FLOW|TRACE|TRACE_OUTPUT|FCT_OUTPUT|PFC_OUTPUT|TOPOLOGY|(QLEN|BW|RATE|CNP)_MON)_FILE|(QLEN_)?MON_(START|END)"
+    "|(QP|QLEN|BW)_MON_INTERVAL|ENABLE_TRACE|TRACE_NODE|SIMULATOR_STOP_TIME|LINK_DOWN|DCTCP_RATE_AI|L2_CHUNK_SIZE"
+    "|GLOBAL_T|FAST_REACT|U_TARGET|MI_THRESH|INT_MULTI|MULTI_RATE|SAMPLE_FEEDBACK|PINT_(LOG_BASE|PROB)"
+)
 
 
-def read_conf(path: Path) -> NetworkConf:
-    """The configuration of a file; keys that say nothing of the network (files to write, other algorithms) are ignored.
+def read_conf(path: Path) -> tuple[NetworkConf, list[str]]:
+    """The configuration of a file, and notes on keys that SimAI.conf does not have.
 
     Raises:
-        InputProblems: it cannot be read, a value is wrong, or its congestion control is another than DCQCN (CC_MODE 1).
+        InputProblems: it cannot be read, a value is wrong, or is not the one that is simulated.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise input_problem("--conf", path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     found: dict[str, object] = {}
-    mistakes = MistakeList()
+    mistakes, notes = MistakeList(), list[str]()
     for number, words in enumerate(map(str.split, lines), 1):
         place = f"{path}, line {number}"
-        if words[:1] == ["CC_MODE"] and words[1:2] != ["1"]:
-            mistakes.add(place, " ".join(words), "allowed is 1 (DCQCN)")
+        if not words or words[0].startswith("#"):
+            continue
+        fixed = _FIXED.get(words[0])
+        if fixed and words[1:] != [fixed]:
+            mistakes.add(place, " ".join(words)[:80], f"allowed is {fixed}: nothing else is simulated")
         if words[:1] == ["LINK_DOWN"] and set(words[1:]) != {"0"}:
             mistakes.add(place, " ".join(words), "is said by --outage")
-        if not words or words[0] not in _READERS:
+        if words[0] not in _READERS:
+            if not fixed and not _WITHOUT_EFFECT.fullmatch(words[0]):
+                notes.append(f"{place}: {words[0][:40]} has no effect, it is no key of SimAI.conf that is known")
             continue
         value = _READERS[words[0]]
         try:
@@ -150,4 +174,7 @@ def read_conf(path: Path) -> NetworkConf:
     conf = NetworkConf(**found)  # type: ignore[arg-type] # the readers give what the fields are
     if not conf.kmin.keys() == conf.kmax.keys() == conf.pmax.keys():
         raise input_problem(str(path), "KMIN_MAP, KMAX_MAP, PMAX_MAP", "must name the same speeds")
-    return conf
+    wrong = [speed for speed, least in conf.kmin.items() if least > conf.kmax[speed]]
+    if wrong:
+        raise input_problem(str(path), "KMIN_MAP, KMAX_MAP", f"KMIN must be at most KMAX, here at {wrong[0]} bit/s")
+    return conf, notes

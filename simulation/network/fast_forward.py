@@ -18,7 +18,7 @@ from simulation.network.even_use import even_use
 from simulation.network.job import QUEUES, WAITS, Job
 from simulation.network.looks import Looks
 from simulation.network.outcome import NOT_YET, Counted, NetworkRun
-from simulation.network.packet_state import ACK_BYTES, HEADER_BYTES, MOST_HOPS
+from simulation.network.packet_state import ACK_BYTES, HEADER_BYTES
 from simulation.network.packets import Network, check_numba
 from simulation.network.profiles import Instance, Profile, Profiles, Sketch
 from simulation.network.request import Wishes
@@ -331,9 +331,10 @@ class FastForward:
         numbers: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]] = [
             np.full(len(sketch.size), number, np.int64) for number, sketch in sketches
         ]
+        columns = self.network.routes.longest + 1
         path, back = (
             np.concatenate(
-                [np.zeros((0, MOST_HOPS), np.int32), *(getattr(sketch, name) for _number, sketch in sketches)]
+                [np.zeros((0, columns), np.int32), *(getattr(sketch, name) for _number, sketch in sketches)]
             )
             for name in ("path", "back")
         )

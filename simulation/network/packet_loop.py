@@ -60,9 +60,10 @@ def arrive(sim: Simulation, place: int) -> int:
     if error_rate > 0 and np.random.random() < error_rate:
         return lose(sim, place)
     packet.hop += 1
-    onwards = sim.path[packet.flow, packet.hop] if kind == DATA else sim.back[packet.flow, packet.hop]
     if sim.totals[0].outages:
-        onwards = after_changes(sim, packet, onwards)
+        onwards = after_changes(sim, packet)
+    else:
+        onwards = sim.path[packet.flow, packet.hop] if kind == DATA else sim.back[packet.flow, packet.hop]
     if onwards == NONE:
         return receive(sim, place)
     if onwards == LOST:
@@ -80,9 +81,14 @@ def lose(sim: Simulation, place: int) -> int:
 
 
 @jit
-def after_changes(sim: Simulation, packet: Record, cached: int) -> int:
-    """The port by which a packet goes on where links went down or came back; see `port_from`."""
+def after_changes(sim: Simulation, packet: Record) -> int:
+    """The port by which a packet goes on where links went down or came back; see `port_from`.
+
+    A packet that was sent on by another way has more hops behind it than its flow's path may have.
+    """
     flow, node = sim.flows[packet.flow], sim.ports[packet.port].peer
+    path = sim.path[packet.flow] if packet.kind == DATA else sim.back[packet.flow]
+    cached = path[packet.hop] if packet.hop < len(path) else NONE
     if packet.kind == DATA:
         return port_from(sim, node, cached, (flow.source, flow.target, flow.sport, DPORT))
     return port_from(sim, node, cached, (flow.target, flow.source, DPORT, flow.sport))

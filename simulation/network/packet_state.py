@@ -16,7 +16,6 @@ Records: TypeAlias = NDArray[Any]
 NONE = -1
 HEADER_BYTES, ACK_BYTES, PAUSE_BYTES = 52, 60, 43
 RESERVED_BYTES = 4096  # of a switch's buffer, for each port
-MOST_HOPS = 10
 SLOTS = 8192  # ns that the wheel of events reaches ahead, a power of two
 WORD = 64  # slots in a word of `filled`, which has a bit for each
 BINS = 128  # of the time, in which the bytes of a port are counted
@@ -214,14 +213,15 @@ def begin(
     totals["errors"] = outages or bool((ports["error_rate"] > 0).any())
     totals["outages"], totals["bin_shift"] = outages, 8
     collectives, rank_count = work.parts.shape
+    columns = routes.longest + 1  # NONE ends a way
     wheel = np.zeros(SLOTS, SLOT)
     wheel["first"] = NONE
     return Simulation(
         ports, nodes, flows, packets, np.zeros(2 * room, EVENT), wheel, np.zeros(SLOTS // WORD, np.uint64),
         np.zeros(len(ports) + room, LINK), totals, work.ranks, work.steps, work.parts, work.issued,
         np.zeros((rank_count, collectives + 1), np.int64), work.children,
-        np.zeros(int(starting.sum()), np.int64), np.full((count, MOST_HOPS), NONE, np.int32),
-        np.full((count, MOST_HOPS), NONE, np.int32), np.zeros(int(flows["pair"].max(initial=-1)) + 1, np.int64),
+        np.zeros(int(starting.sum()), np.int64), np.full((count, columns), NONE, np.int32),
+        np.full((count, columns), NONE, np.int32), np.zeros(int(flows["pair"].max(initial=-1)) + 1, np.int64),
         np.zeros((len(ports), BINS), np.int64), routes.begin, routes.counts, routes.hops, rules,
     )  # fmt: skip
 
@@ -234,6 +234,15 @@ def _starting(routes: Routes, flows: Records, ports: int) -> Ints:
         first = int(routes.begin[source, target])
         found[routes.hops[first : first + int(routes.counts[source, target])]] += number
     return found
+
+
+def rerouted(sim: Simulation, routes: Routes) -> Simulation:
+    """The same state with other next hops, and with columns for their longest way."""
+    more = ((0, 0), (0, max(routes.longest + 1 - sim.path.shape[1], 0)))
+    path, back = (np.pad(each, more, constant_values=NONE) for each in (sim.path, sim.back))
+    return sim._replace(
+        path=path, back=back, route_begin=routes.begin, route_count=routes.counts, route_hops=routes.hops
+    )
 
 
 def grown(sim: Simulation) -> Simulation:

@@ -56,13 +56,22 @@ def routes_of(fabric: Fabric, down: NDArray[np.bool_] | None = None) -> Routes:
     begin = np.zeros((len(nodes), len(nodes)), dtype=np.int64)
     count = np.zeros_like(begin)
     hops: list[int] = []
-    for end in (node for node in nodes if fabric.roles[node] in (GPU, NVSWITCH)):
+    ends = [node for node in nodes if fabric.roles[node] in (GPU, NVSWITCH)]
+    for end in ends:
         for node in nodes:
             found = ways.next_ports(node, end) if node != end else ()
             if found:
                 begin[node, end], count[node, end] = len(hops), len(found)
                 hops += found
-    return Routes(begin, count, np.array(hops, dtype=np.int64))
+    found_hops, peer = np.array(hops, dtype=np.int64), np.array(ways.peer, dtype=np.int64)
+    longest, starts = 0, np.array(ends, dtype=np.int64)
+    for end in ends:
+        at, length = starts[count[starts, end] > 0], 0
+        while len(at):
+            at = peer[found_hops[begin[at, end]]]
+            at, length = at[count[at, end] > 0], length + 1
+        longest = max(longest, length)
+    return Routes(begin, count, found_hops, longest)
 
 
 def simulate(
@@ -123,7 +132,7 @@ def _with_links_changed(sim: state.Simulation, fabric: Fabric, wishes: Wishes) -
 
     down = down_ports(wishes.outages[: int(sim.totals["outage"][0])], len(sim.ports))
     routes = routes_of(fabric, down > 0)
-    sim = sim._replace(route_begin=routes.begin, route_count=routes.counts, route_hops=routes.hops)
+    sim = state.rerouted(sim, routes)
     needed = len(sim.flows) + 4 * len(sim.ports) + 64
     while int(sim.totals["heap"][0]) + needed > len(sim.events) or int(sim.totals["left"][0]) < needed:
         sim = state.grown(sim)

@@ -265,8 +265,7 @@ def mark(sim: Simulation, port: Record, packet: Record) -> None:
     depth = port.queued
     if depth <= port.kmin:
         return
-    chance = port.pmax * (depth - port.kmin) / (port.kmax - port.kmin)
-    if depth > port.kmax or np.random.random() < chance:
+    if depth > port.kmax or np.random.random() < port.pmax * (depth - port.kmin) / (port.kmax - port.kmin):
         sim.totals[0].marks += 1
         packet.marked |= 1
 

@@ -95,9 +95,9 @@ def read_request(arguments: argparse.Namespace, mistakes: MistakeList, *, packet
             mistakes are named.
     """
     _check_options(arguments, mistakes)
-    conf, fabric, notes, faults = NetworkConf(), None, list[str](), None
+    conf, said, fabric, notes, faults = NetworkConf(), list[str](), None, list[str](), None
     with mistakes.noted():
-        conf = read_conf(arguments.conf) if arguments.conf else conf
+        conf, said = read_conf(arguments.conf) if arguments.conf else (conf, said)
     with mistakes.noted():
         fabric, notes = _fabric(arguments.network)
     slowness = _slowness(arguments, fabric, mistakes)
@@ -117,6 +117,7 @@ def read_request(arguments: argparse.Namespace, mistakes: MistakeList, *, packet
     wishes = Wishes(round(arguments.send_lat * 1000), conf, arguments.seed or 0, slowness, outages)
     job, gpus = together(jobs), fabric.gpus
     idle = gpus - sum(part.ranks for part in job.parts)
+    notes += said
     notes += [f"{gpus - idle} ranks on {gpus} GPUs: the others send nothing"] if idle else []
     return NetworkRequest(
         job, fabric, arguments.network, wishes, arguments.seeds or 0, arguments.fast_forward, arguments.result, notes,

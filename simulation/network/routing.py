@@ -24,11 +24,15 @@ class Ports(NamedTuple):
 
 
 class Routes(NamedTuple):
-    """The next hops of node n towards a GPU or NVSwitch g: ports `hops[begin[n, g] : begin[n, g] + counts[n, g]]`."""
+    """The next hops of node n towards a GPU or NVSwitch g: ports `hops[begin[n, g] : begin[n, g] + counts[n, g]]`.
+
+    `longest` is the number of ports of the longest way from one of these to another.
+    """
 
     begin: Ints
     counts: Ints
     hops: Ints
+    longest: int
 
 
 def ports_of(fabric: Fabric, error_rate: float = 0.0) -> Ports:

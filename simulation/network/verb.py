@@ -25,6 +25,7 @@ from simulation.network.trace import write_trace
 from simulation.network.view import RunView
 
 FLOW_BYTES = 1000  # of memory that a flow takes, measured
+NEXT_HOP_BYTES = 16  # of memory that those of a node towards another take, without the ports themselves
 GIVEN_UP = "--fast-forward was given up: parts overlap so much that all packets were simulated"
 PROBES = 2  # shuffled orders of starts that say whether there is a band
 
@@ -70,6 +71,8 @@ def _check_memory(request: NetworkRequest) -> None:
 
 
 def _network(request: NetworkRequest) -> Network:
+    room = MemoryRoom(str(request.topology), "a smaller network takes less; --level flow keeps no table of next hops")
+    room.take(len(request.fabric.roles) ** 2, NEXT_HOP_BYTES, "next hops")
     network = network_of(request.fabric, request.wishes.conf)
     _check_routes(request, network)
     return network

@@ -19,6 +19,7 @@ from tests.simulation.network.recordings import DATA
 ROOT = Path(__file__).parents[2]
 READING = "import sys, pathlib; from simulation.topology.reading import read; read(pathlib.Path(sys.argv[1]))"
 SEED = f"--dialect simai --send-lat 3 -w {DATA / 'workload' / 'microAllReduce.txt'}"
+NS3 = "ns-3, a slow build, took 69 s"
 RING = "--op AllReduce --size 1G --group DP --tp 8"
 
 
@@ -37,7 +38,7 @@ class Load:
 H100 = "-topo Spectrum-X -gt H100 -bw 400Gbps -nvbw 2880Gbps -app 4096 -g"
 A100 = "-topo Spectrum-X -gt A100 -bw 100Gbps -nvbw 2400Gbps -g"
 LOADS = (
-    Load("AllReduce of 16 and 64 MiB in 16 groups of 8, 128 GPUs", f"{A100} 128", SEED, 0.25, 100, "ns-3 took 69 s"),
+    Load("AllReduce of 16 and 64 MiB in 16 groups of 8, 128 GPUs", f"{A100} 128", SEED, 0.25, 100, NS3),
     Load("iteration of Llama-405B, tp 8, pp 16, 4096 GPUs", f"{H100} 4096", "--routing rail -w LLAMA", 5),
     Load("DP AllReduce of 1 GiB, tp 8, 16384 GPUs", f"{H100} 16384", RING, 2),
     Load("DP AllReduce of 1 GiB, tp 8, 102400 GPUs", f"{H100} 102400", RING, 6),

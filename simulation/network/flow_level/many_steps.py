@@ -11,8 +11,9 @@ WORTH = 2  # times as many steps as are simulated are worth it
 SAME = 0.001  # by which part the steps of the third and the last quarter differ at most
 
 
-def in_fewer_steps(classes: Classes, run: Callable[[Classes], Work]) -> Work | None:
-    """The run of the job's only collective, found by one of fewer steps; None if it has too few or they do not tell.
+def in_fewer_steps(classes: Classes, run: Callable[[Classes], Work]) -> tuple[Work, int, int] | None:
+    """The run of the job's only collective, found by one of fewer steps, how many these are, and how many it has; None
+    if it has too few or they do not tell.
 
     Every part ends so much later as the missing steps take. The state in it is that of the run of fewer steps.
     """
@@ -28,7 +29,7 @@ def in_fewer_steps(classes: Classes, run: Callable[[Classes], Work]) -> Work | N
         took = _step(work, few)
         if took:
             work.delay((steps - few) * took)
-            return work
+            return work, few, steps
     return None
 
 

@@ -48,7 +48,8 @@ class FlowRun:
     """The result of a simulation at flow level; times are ns.
 
     `simulated` is the number of flows that stand for all; `collide` says whether each takes a way of its own by ECMP,
-    `best_case` whether it should; `laid` are the hops on their ways, unless each flow has one of its own.
+    `best_case` whether it should; `laid` are the hops on their ways, unless each flow has one of its own. `steps` are
+    the simulated steps of a ring and all of them, if time goes on linearly after the former.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class FlowRun:
     ) -> None:
         self.classes, self.work, self.known, self.laid, self.seconds = classes, work, known, laid, seconds
         self.job, self.best_case = classes.net.job, False
+        self.steps: tuple[int, int] | None = None
         self.simulated = sum(len(built.state.flow_hop) for built in (work.built, *known.values()))
         self.collide = len(work.built.state.flow_lane) > 0
         ranks = classes.likeness.ranks
@@ -221,10 +223,14 @@ def simulate(
         _go(work, built, alone, (lambda: finished(found(of, work))) if finished and of is classes else lambda: None)
         return work
 
-    work = None
+    fewer = None
     if lanes and len(job.collectives) == 1 and not alone.where and net.flows > MOST_LINES:
-        work = in_fewer_steps(classes, worked)
-    return found(classes, work or worked(classes))
+        fewer = in_fewer_steps(classes, worked)
+    if fewer is None:
+        return found(classes, worked(classes))
+    run = found(classes, fewer[0])
+    run.steps = fewer[1:]
+    return run
 
 
 def _classes(net: HopNet, laid: Sequence[Laid] | None, ways: PortRoutes, job: Job, wishes: FlowWishes) -> Classes:

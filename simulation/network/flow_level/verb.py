@@ -180,12 +180,15 @@ def _busiest(loads: LinkLoads, ways: PortRoutes, named: list[str], data: dict[st
 
 
 def _assumed(request: NetworkRequest, run: FlowRun, data: dict[str, JsonValue]) -> list[str]:
-    """The parts of the files that the flow level leaves out."""
+    """The parts of the files that the flow level leaves out, and the steps of a ring that it does not simulate."""
     found = []
     apart = run.classes.net.apart
     if apart:
         found.append(f"flows of a ring that differ by {apart} bytes are taken as equal")
     data["bytes_taken_as_equal"] = apart
+    if run.steps:
+        found.append(f"{run.steps[0]:,} of {run.steps[1]:,} steps are simulated, the rest goes on linearly")
+    data["steps_simulated"], data["steps"] = run.steps or (None, None)
     return found
 
 
@@ -198,8 +201,10 @@ def _trust(request: NetworkRequest, run: FlowRun, ways: PortRoutes, data: dict[s
     are_lost = loses(request.fabric, request.wishes.conf)
     data |= counts(weak, are_lost=are_lost)
     lossy = f"; {LOSSY}" if weak in (MARKS, PAUSES) and are_lost else ""
-    known = f"of such runs, recorded of ns-3 or on random networks by packets, the worst took {longer} % longer and "
-    known += f"{shorter} % shorter, which is no limit for others"
+    known = (
+        f"of such runs, recorded of ns-3 or on random networks by packets, the worst makespan was {longer} % longer "
+    )
+    known += f"and another one {shorter} % shorter, which is no limit for others"
     if weak == MARKS:
         return f"not to be trusted: {_told(marked, request.fabric, ways)}, which --level packet follows{lossy}; {known}"
     return f"{DOUBTS.get(weak, 'no marks, pauses, queues or drift are expected')}{lossy}; {known}"

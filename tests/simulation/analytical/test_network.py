@@ -53,6 +53,53 @@ def test_what_leaves_a_leaf_shares_its_uplinks_as_flows_do(
     assert makespan(wide, *words) / makespan(scarce, *words) == pytest.approx(share, rel=0.05)
 
 
+def rail_only(path: Path) -> str:
+    """Two servers of 8 GPUs, whose equal GPUs have a leaf for themselves, without a spine."""
+    links = [f"{gpu} {16 + gpu // 8} 2880Gbps 0.000025ms 0" for gpu in range(16)]
+    links += [f"{gpu} {18 + gpu % 8} 400Gbps 0.0005ms 0" for gpu in range(16)]
+    head = ["26 8 2 8 32 H100", " ".join(map(str, range(16, 26)))]
+    path.write_text("\n".join([*head, *links, ""]), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("phase", ["ALLTOALL_EP", "ALLTOALL"])
+def test_gpus_of_a_rail_only_network_that_do_not_reach_one_another_are_named(phase: str, tmp_path: Path) -> None:
+    """As `network` says it, which sends from proxies with --pxn."""
+    topology = rail_only(tmp_path / "n")
+    sizes = {"ep": 16} if phase.endswith("EP") else {"tp": 16}
+    workload = write(tmp_path / "w.txt", [row(f"{phase} 4000000")], gpus=16, **sizes)
+    found = ask("-w", str(workload), "-n", topology, "-r", f"{tmp_path}/")
+    said = f"{topology}: GPU 0 does not reach GPU 9: GPUs do not forward"
+    assert found.code == 2 and said in found.err
+    words = ["network", "-n", topology, "--level", "flow", "--op", "AllToAll", "--size", "1M", "-r", f"{tmp_path}/n-"]
+    assert main(words) == 2 and main([*words, "--pxn"]) == 0
+
+
+@pytest.mark.parametrize("leaves", ["leaf0", "leaf*"])
+@pytest.mark.parametrize(("phase", "ep"), [("ALLTOALL_EP", 4), ("ALLREDUCE", 1)])
+def test_gpus_behind_a_leaf_that_is_cut_off_are_named(leaves: str, phase: str, ep: int, tmp_path: Path) -> None:
+    """Where stages send nothing to one another, their ways do not matter."""
+    cut = str(tmp_path / "cut")
+    edit = ["--cut", f"{leaves}-spine*", "--output", cut]
+    assert main(["topology", "edit", network(tmp_path / "n", *DCN), *edit]) == 0
+    workload = write(tmp_path / "w.txt", [row(weight=f"{phase} 4000000")], tp=8, ep=ep, gpus=64)
+    found = ask("-w", str(workload), "-n", cut, "-r", f"{tmp_path}/")
+    assert found.code == 2 and "does not reach GPU" in found.err and ": GPUs do not forward" in found.err
+    alone = write(tmp_path / "w.txt", [row("ALLREDUCE 4000000")], tp=8, pp=4, ga=4, gpus=64)
+    assert ask("-w", str(alone), "-n", cut, "-r", f"{tmp_path}/").code == 0
+
+
+def test_of_two_leaves_the_one_with_uplinks_carries_what_leaves(tmp_path: Path) -> None:
+    """By one of two ports it takes twice as long, at flow level more: bytes also choose their ways unevenly."""
+    options = ["--dt", "-g", "64", "-gt", "H100", "-bw", "400Gbps", "-npa", "16"]
+    whole, cut = network(tmp_path / "n", *options), str(tmp_path / "cut")
+    assert main(["topology", "edit", whole, "--cut", "leaf0-spine*", "--output", cut]) == 0
+    division = Division(8, 1, 1, 8, 1, 1, 0)
+    assert [ClusterNetwork(Path(each)).share("DP", division, to_all=False) for each in (whole, cut)] == [1, 0.5]
+    took = [makespan(each, "--op", "AllReduce", "--group", "DP", "--tp", "8") for each in (whole, cut)]
+    assert 2 * took[0] < took[1]
+
+
 def test_a_topology_says_what_the_options_of_its_cluster_would(tmp_path: Path) -> None:
     rows = [row("ALLREDUCE 4000000", "ALLTOALL_EP 4000000", "ALLGATHER 40000000", ns=1000000)]
     workload = write(tmp_path / "w.txt", rows, tp=8, pp=2, ga=4, gpus=64, pp_comm=2000000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections import defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
@@ -12,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulation.cli import main
 from simulation.flows.names import ORIGINAL_OPS
-from simulation.network.flow_level import many_steps, twins
+from simulation.network.flow_level import many_steps, twins, verb
 from simulation.network.flow_level import simulate as simulating
 from simulation.network.flow_level.files import LinkLoads
 from simulation.network.flow_level.lanes import CostModel
@@ -252,8 +254,32 @@ def test_a_ring_of_many_steps_takes_as_long_as_one_of_fewer_tells(
     monkeypatch.setattr(many_steps, "FEWEST", 120)
     short = simulate(ways, asked.job, flow_wishes(asked, ways), "network")
     assert short.simulated == whole.simulated * 120 // (gpus - 2) and short.flows == whole.flows
+    assert short.steps == (120, gpus - 2) and whole.steps is None
     assert short.finished == pytest.approx(whole.finished, rel=0.001)
     assert max(short.rank_ends()) == pytest.approx(max(whole.rank_ends()), rel=0.001)
+
+
+def test_what_is_not_simulated_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The steps of a ring that go on linearly, and bytes by which flows differ that are taken as equal."""
+    template = ["-topo", "Spectrum-X", "-g", "256", "-gps", "2", "-gt", "H100", "-bw", "400Gbps", "-psn", "4"]
+    words = ["network", "--level", "flow", "--routing", "spread", "-n", str(network(tmp_path, template)), "--json"]
+    words += ["--op", "AllReduce", "--group", "DP", "--tp", "2", "-r", f"{tmp_path}/", "--force", "--size"]
+    capsys.readouterr()
+    texts = ("120 of 254 steps are simulated, the rest goes on linearly", "that differ by 1 bytes are taken as equal")
+    for size, equal in (("64M", 0), ("67108865", 1)):
+        assert main([*words, size]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert (answer["steps_simulated"], answer["steps"], answer["bytes_taken_as_equal"]) == (None, None, equal)
+        assert (texts[1] in (tmp_path / "network.html").read_text(encoding="utf-8")) == bool(equal)
+    for module in (simulating, verb):
+        monkeypatch.setattr(module, "MOST_LINES", 0)
+    monkeypatch.setattr(many_steps, "FEWEST", 120)
+    assert main([*words, "64M"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["steps_simulated"], answer["steps"]) == (120, 254)
+    assert texts[0] in (tmp_path / "network.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["hpn32_dualtor_H100_200G_psn8", "specx32_H100_400G_psn4_leaf39spine47_200"])

@@ -114,24 +114,27 @@ SPINES = DATA / "topology" / "specx32_H100_400G_psn4"
         (["--level", "flow", "--routing", "spread"], "ports"),
         (["--level", "flow", "--routing", "ecmp"], "flows"),
         ([], "flows"),
+        (["--fast-forward"], "next hops"),
     ],
 )
 def test_more_than_memory_has_room_for_is_refused_before_it_is_taken(
     words: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free = {"hops": 900_000, "ports": 1_200_000, "flows": 1_300_000 if words else 900_000}[named]
+    free = {"hops": 900_000, "ports": 1_200_000, "flows": 1_300_000 if words else 900_000, "next hops": 30_000}[named]
     monkeypatch.setattr(memory_room, "available_bytes", lambda: free)
     error = refused(["-n", str(SPINES), *ONE, *words], tmp_path, capsys)
     assert f" {named}, and 0.0 GB are free" in error and str(SPINES) in error
-    assert ("by ecmp each flow has its own way" in error) == bool(words)
+    assert ("by ecmp each flow has its own way" in error) == ("flow" in words)
 
 
 def test_flows_that_fast_forward_does_not_keep_need_no_memory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_room, "available_bytes", lambda: 9_000)
-    words = ["network", "-n", str(TOPOLOGY), "-r", f"{tmp_path}/", *ONE, "--fast-forward"]
-    assert main(words) == 0
+    """Of 112 flows each would take 1000 bytes; the next hops of 81 nodes take 105 kB."""
+    monkeypatch.setattr(memory_room, "available_bytes", lambda: 110_000)
+    words = ["network", "-n", str(TOPOLOGY), "-r", f"{tmp_path}/", "--op", "AllReduce", "--size", "1M"]
+    assert main(words) == 2 and "GB are free" in capsys.readouterr().err
+    assert main([*words, "--fast-forward"]) == 0
     assert "error" not in capsys.readouterr().err
 
 

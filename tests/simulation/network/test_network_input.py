@@ -8,10 +8,10 @@ import pytest
 
 from simulation.cli import main
 from simulation.network import event_heap, memory_room
-from simulation.network.conf import NetworkConf
+from simulation.network.conf import NetworkConf, read_conf
 from simulation.network.packets import network_of
 from simulation.topology.reading import read
-from tests.simulation.network.recordings import DATA
+from tests.simulation.network.recordings import DATA, request, simulated
 
 TOPOLOGY = DATA / "topology" / "specx_8_A100__Spectrum-X_8g_8gps_100Gbps_A100"
 ROW = "L -1 1000 ALLREDUCE 16777216 1000 NONE 0 1000 NONE 0 100\n"
@@ -92,7 +92,19 @@ def test_a_workload_that_does_not_fit_is_named_with_its_line(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("CC_MODE 3\n", "allowed is 1 (DCQCN)"),
+        ("CC_MODE 3\n", "CC_MODE 3: allowed is 1: nothing else"),
+        ("HAS_WIN 0\n", "HAS_WIN 0: allowed is 1"),
+        ("L2_ACK_INTERVAL 10\n", "L2_ACK_INTERVAL 10: allowed is 1"),
+        ("ACK_HIGH_PRIO 1\n", "ACK_HIGH_PRIO 1: allowed is 0"),
+        ("USE_DYNAMIC_PFC_THRESHOLD 0\n", "USE_DYNAMIC_PFC_THRESHOLD 0: allowed is 1"),
+        ("RATE_BOUND 0\n", "RATE_BOUND 0: allowed is 1"),
+        ("ENABLE_QCN yes\n", "is no value of ENABLE_QCN: 0 or 1"),
+        ("VAR_WIN 2\n", "is no value of VAR_WIN: 0 or 1"),
+        ("KMAX_MAP 1 -5 1\n", "is no value of KMAX_MAP: speeds above 0 bit/s"),
+        (
+            "KMIN_MAP 1 100 9\nKMAX_MAP 1 100 8\nPMAX_MAP 1 100 1\n",
+            "KMIN_MAP, KMAX_MAP: KMIN must be at most KMAX, here at 100 bit/s",
+        ),
         ("BUFFER_SIZE many\n", "is no value of BUFFER_SIZE: a number from 1 to 1e+06"),
         ("RP_TIMER\n", "is no value of RP_TIMER: a number from 0.001 to"),
         ("KMAX_MAP 2 100 1\nRATE_AI fast\n", "is no value of KMAX_MAP: how many pairs follow"),
@@ -111,6 +123,36 @@ def test_a_wrong_configuration_is_named(
     conf.write_text(text, encoding="utf-8")
     words = ["-n", str(TOPOLOGY), "--op", "AllReduce", "--size", "1M", "--conf", str(conf)]
     assert message in refused(words, tmp_path, capsys)
+
+
+SHIPPED = """
+ENABLE_QCN 1\nUSE_DYNAMIC_PFC_THRESHOLD 1\nPACKET_PAYLOAD_SIZE 9000\nCC_MODE 1\nL2_CHUNK_SIZE 4000\nL2_ACK_INTERVAL 1
+L2_BACK_TO_ZERO 0\nHAS_WIN 1\nGLOBAL_T 0\nVAR_WIN 1\nRATE_BOUND 1\nACK_HIGH_PRIO 0\nLINK_DOWN 0 0 0\nRATE_AI 50Mb/s
+"""
+
+
+def test_values_that_simai_ships_are_those_simulated_and_other_keys_are_told(tmp_path: Path) -> None:
+    conf = tmp_path / "SimAI.conf"
+    conf.write_text(f"{SHIPPED}BUFER_SIZE 2\n# a remark\n", encoding="utf-8")
+    found, notes = read_conf(conf)
+    assert found == NetworkConf()
+    assert notes == [f"{conf}, line 16: BUFER_SIZE has no effect, it is no key of SimAI.conf that is known"]
+    words = ["-n", str(TOPOLOGY), "--op", "AllReduce", "--size", "1M", "--conf", str(conf), "-r", f"{tmp_path}/"]
+    assert notes[0] in request(words).notes
+
+
+def test_where_both_thresholds_are_equal_a_deeper_queue_marks_every_packet(tmp_path: Path) -> None:
+    """Of eight packets for a GPU one goes on at once; behind the next ones wait 6 to 0 of 1052 bytes."""
+    lines = [f"{gpu} 9 100Gbps 500ns 0" for gpu in range(9)]
+    (tmp_path / "network").write_text("\n".join(["10 1 0 1 9 A100", "9", *lines, ""]), encoding="utf-8")
+    conf = tmp_path / "SimAI.conf"
+    text = "KMIN_MAP 1 100000000000 {0}\nKMAX_MAP 1 100000000000 {0}\nPMAX_MAP 1 100000000000 0\n"
+    words = ["-n", f"{tmp_path}/network", "--op", "AllToAll", "--size", "9000", "--conf", str(conf)]
+    marks = []
+    for kilobytes in (1, 3, 1000):
+        conf.write_text(text.format(kilobytes), encoding="utf-8")
+        marks.append(simulated(request([*words, "-r", f"{tmp_path}/"], "framework")).marks)
+    assert marks == [9 * 6, 9 * 4, 0]
 
 
 @pytest.mark.parametrize("level", ["packet", "flow"])
