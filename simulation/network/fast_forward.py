@@ -333,9 +333,7 @@ class FastForward:
         ]
         columns = self.network.routes.longest + 1
         path, back = (
-            np.concatenate(
-                [np.zeros((0, columns), np.int32), *(getattr(sketch, name) for _number, sketch in sketches)]
-            )
+            np.concatenate([np.zeros((0, columns), np.int32), *(getattr(sketch, name) for _number, sketch in sketches)])
             for name in ("path", "back")
         )
         parents = _joined([sketch for _number, sketch in sketches])

@@ -138,9 +138,7 @@ def _add_merge(parser: VerbParser) -> None:
     parser.add_argument(
         "database", type=new_file, metavar="DATABASE", help="the one to add to, made if it is not there"
     )
-    parser.add_argument(
-        "inputs", type=Path, nargs="+", metavar="FILE", help="what --database of the other verbs reads"
-    )
+    parser.add_argument("inputs", type=Path, nargs="+", metavar="FILE", help="what --database of the other verbs reads")
 
 
 def _merge(arguments: argparse.Namespace) -> Summary:
