@@ -8,9 +8,9 @@ from contextlib import ExitStack, nullcontext
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.tools.calls import Call, awaited_server
 from training.benchmarks.tools.pytorch.config import Config
-from training.benchmarks.tools.pytorch.host import PORT, Bench, NotRunError, bench_of, devices_of
+from training.benchmarks.tools.pytorch.host import PORT, Bench, bench_of, devices_of
 from training.benchmarks.tools.table import TOOLS
-from vendors.programs import Answer
+from vendors.programs import Answer, NotRunError
 
 PORTS = 64
 """Of a device: hosts that share a machine have one each."""
