@@ -15,7 +15,7 @@ import numpy as np
 from common.progress import StepProgress
 from simulation.flows.names import SEND_RECEIVE
 from simulation.network.even_use import even_use
-from simulation.network.job import QUEUES, WAITS, Job
+from simulation.network.job import QUEUES, WAITS, Job, numbers_in_parts
 from simulation.network.looks import Looks
 from simulation.network.outcome import NOT_YET, Counted, NetworkRun
 from simulation.network.packet_state import ACK_BYTES, HEADER_BYTES
@@ -37,11 +37,11 @@ class OverlapsError(Exception):
 
 class Cluster:
     """Instances that were simulated together, when their flows end, instance after instance, and the last (ns), and
-    their counts. The `draw` of the first of them is that of all: what was lost is lost again.
+    their counts.
     """
 
-    def __init__(self, instances: list[Instance], sketches: list[Sketch], draw: int) -> None:
-        self.instances, self.sketches, self.draw, self.end = instances, sketches, draw, 0
+    def __init__(self, instances: list[Instance], sketches: list[Sketch]) -> None:
+        self.instances, self.sketches, self.end = instances, sketches, 0
         self.ends: list[Ints] = []
         self.counted = Counted()
 
@@ -79,7 +79,7 @@ class FastForward:
     def __init__(self, network: Network, job: Job, wishes: Wishes) -> None:
         check_numba()
         self.network, self.job, self.wishes = network, job, wishes
-        self.profiles = Profiles(network, job.collectives, wishes)
+        self.profiles = Profiles(network, job.collectives, wishes, numbers_in_parts(job))
         shape = (max(len(job.collectives), 1), job.ranks)
         self.begin, self.end = np.full(shape, NOT_YET, np.int64), np.full(shape, NOT_YET, np.int64)
         self.walked, self.finished = (np.full(job.ranks, NOT_YET, np.int64) for _each in range(2))
@@ -87,7 +87,7 @@ class FastForward:
         self._queues: list[list[int]] = [[] for _rank in range(job.ranks)]
         self._waits: list[int | None] = [None] * job.ranks
         self._events: list[tuple[int, int, int, int, int]] = []
-        self._planned = self._now = self._draws = 0
+        self._planned = self._now = 0
         self._came: dict[tuple[int, int], dict[int, int]] = {}
         self._groups: dict[int, dict[int, int]] = {}
         self._clusters: list[Cluster] = []
@@ -235,27 +235,21 @@ class FastForward:
         over = [each for each in self._clusters if each.end <= now]
         self._counted = Counted.sum([self._counted, *(each.counted for each in over)])
         self._clusters = [each for each in self._clusters if each.end > now]
-        cluster, others = Cluster([instance], [sketch], self._draws), []
+        cluster, others = Cluster([instance], [sketch]), []
         for each in self._clusters:
             if each.delays(sketch.mask, first, self.network.ports):
-                first_draw = min(each.draw, cluster.draw)
-                cluster = Cluster(each.instances + cluster.instances, each.sketches + cluster.sketches, first_draw)
+                cluster = Cluster(each.instances + cluster.instances, each.sketches + cluster.sketches)
             else:
                 others.append(each)
         self._clusters = [*others, cluster]
-        if cluster.draw == self._draws:  # it joins no other
-            self._draws += 1
-        found = self.profiles.of(cluster.instances, cluster.draw)
+        found = self.profiles.of(cluster.instances)
         if self.profiles.events > MOST_AGAIN * self._all_events + FEW_EVENTS and self._flows.begin:
             raise OverlapsError
         cluster.counted = found.counted
         self._take(cluster, found, now)
 
     def _take(self, cluster: Cluster, found: Profile, now: int) -> None:
-        """The ends of a cluster's parts and flows hold, but for those that are over; none ends before now.
-
-        Where two clusters are joined, those of the second lose other packets than before, in their past, too.
-        """
+        """The ends of a cluster's parts and flows hold, but for those that are over; none ends before now."""
         place, cluster.end = 0, int(found.end.max(initial=0))
         for instance, sketch, ends in zip(cluster.instances, cluster.sketches, found.ends, strict=True):
             number = instance.collective

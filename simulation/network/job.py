@@ -67,6 +67,17 @@ class Job(NamedTuple):
         return self.programs[self.program_of[rank]]
 
 
+def numbers_in_parts(job: Job) -> list[int]:
+    """The number of each collective among those of its part, whichever other parts there are."""
+    found = [0] * len(job.collectives)
+    for part in job.parts:
+        programs = {job.program_of[rank] for rank in range(part.first, part.first + part.ranks)}
+        its = {phase.collective for each in programs for phase in job.programs[each]}
+        for place, number in enumerate(sorted(number for number in its if number is not None)):
+            found[number] = place
+    return found
+
+
 def iterations(job: Job, finished: Sequence[int], data: dict[str, JsonValue]) -> str:
     """When the first rank of a job ended, or the last ones of several jobs, by `finished` (ns by rank); `data` gets it
     in us, with the end of the last rank of all. What did not end is below 0, and None in `data`.

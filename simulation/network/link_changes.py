@@ -42,6 +42,7 @@ def go_back(sim: Simulation, flow: Record) -> None:
     payload = sim.rules.payload
     sim.totals[0].resent += (flow.next_byte - flow.acked + payload - 1) // payload
     flow.next_byte = flow.acked
+    flow.begun_again += 1
 
 
 @jit

@@ -91,7 +91,7 @@ def simulate(
     sim.flows["size"] -= less * network.conf.payload_bytes
     parents = parents_of(sim)
     began = time.perf_counter()
-    loop.begin_ranks(sim, (wishes.seed + 1 + DRAWS * wishes.draw) % MOST_SEED)
+    loop.begin_ranks(sim, (wishes.seed + 1 + DRAWS * max(wishes.draws, default=0)) % MOST_SEED)
     with StepProgress("flows", len(sim.flows)) as progress:
         done, outcome = 0, loop.PAST_LIMIT
         while outcome in (loop.PAST_LIMIT, loop.NO_ROOM, loop.LINKS_CHANGE):
@@ -121,6 +121,8 @@ def prepared(network: Network, job: Job, wishes: Wishes) -> state.Simulation:
     sim = state.begin(
         network.records.copy(), nodes, network.routes, work, rules, seed=wishes.seed, outages=bool(wishes.outages)
     )
+    draws = np.array(wishes.draws or [0] * max(len(job.collectives), 1), np.int64)
+    sim.flows["luck"] = wishes.seed + DRAWS * draws[sim.flows["collective"]]
     for number, outage in enumerate(wishes.outages):
         plan(sim, outage.time_ns, LINKS, number)
     return sim

@@ -68,12 +68,14 @@ class Sketch(NamedTuple):
 
 
 class Profiles:
-    """Simulates instances that share links together, and remembers what came of them."""
+    """Simulates instances that share links together, and remembers what came of them; see Wishes for `draws`."""
 
-    def __init__(self, network: Network, collectives: Sequence[GroupCollective], wishes: Wishes) -> None:
+    def __init__(
+        self, network: Network, collectives: Sequence[GroupCollective], wishes: Wishes, draws: Sequence[int]
+    ) -> None:
         self.network, self._wishes = network, wishes._replace(slowness={}, apart=True)
         self._lossy = _mask(np.flatnonzero(network.records["error_rate"] > 0).tolist())
-        self._collectives = collectives
+        self._collectives, self._draws = collectives, draws
         self._known: dict[tuple[object, ...], Profile] = {}
         self._sketches: dict[tuple[str, int], Sketch] = {}
         self._digests: dict[tuple[int, ...], str] = {}
@@ -86,8 +88,8 @@ class Profiles:
             self._sketches[key] = self._sketched(Instance(number, schedule, {}))
         return self._sketches[key]
 
-    def of(self, instances: Sequence[Instance], draw: int) -> Profile:
-        """The profiles of instances that contend with one another and with no other; `draw` says what is lost."""
+    def of(self, instances: Sequence[Instance]) -> Profile:
+        """The profiles of instances that contend with one another and with no other."""
         base = min(min(each.arrivals.values()) for each in instances)
         sketches = [self.sketch(each.collective, each.schedule) for each in instances]
         waits = tuple(
@@ -102,7 +104,8 @@ class Profiles:
                 for each in instances
             ]
             if any(sketch.mask & self._lossy for sketch in sketches):
-                found = self._run(moved, sketches, 0, 0, draw=draw)
+                draws = [self._draws[each.collective] for each in instances]
+                found = self._run(moved, sketches, 0, 0, draws)
             else:
                 found = self._known[key] = self._profiled(moved, sketches)
             self.events += found.events
@@ -172,11 +175,16 @@ class Profiles:
         return int((ports["data_time"] // np.maximum(ack, 1))[ack > 0].max(initial=0))
 
     def _run(
-        self, instances: Sequence[Instance], sketches: Sequence[Sketch], less: int, spent: int, draw: int = 0
+        self,
+        instances: Sequence[Instance],
+        sketches: Sequence[Sketch],
+        less: int,
+        spent: int,
+        draws: Sequence[int] = (),
     ) -> Profile:
-        """With `less` packets in each flow; `spent` are the events of former tries, `draw` says which are lost."""
+        """With `less` packets in each flow; `spent` are the events of former tries, `draws` say which are lost."""
         job = self._job(instances)
-        run = simulate(self.network, job, self._wishes._replace(draw=draw), less=less)
+        run = simulate(self.network, job, self._wishes._replace(draws=draws), less=less)
         ends = [run.part_end[number, sketch.members].tolist() for number, sketch in enumerate(sketches)]
         counted = Counted(*(getattr(run, name) for name in Counted._fields))
         return Profile(ends, run.start.copy(), run.end.copy(), counted, spent + run.events)

@@ -51,8 +51,8 @@ class Wishes(NamedTuple):
     """How to simulate: the time before each send (ns), the behaviour of the network, and the seed of random choices.
 
     Seed 0 keeps simultaneous starts in the order of the flows; any other shuffles them. `slowness` is how many times as
-    long as others a rank computes. `apart`: port numbers begin anew for each collective. Another `draw`
-    makes all random choices anew.
+    long as others a rank computes. `apart`: port numbers begin anew for each collective. `draws` are
+    numbers of the collectives: with another one a collective loses other packets.
     """
 
     latency_ns: int
@@ -61,7 +61,7 @@ class Wishes(NamedTuple):
     slowness: Mapping[int, float] = MappingProxyType({})
     outages: Sequence[Outage] = ()
     apart: bool = False
-    draw: int = 0
+    draws: Sequence[int] = ()
 
 
 class NetworkRequest(NamedTuple):

@@ -318,7 +318,7 @@ def test_what_is_skipped_changes_a_long_collective_by_less_than_a_hundredth(
 
 
 @pytest.mark.parametrize("words", ["--op AllReduce --group DP --tp 8 --size 1M", "--op AllToAll --size 32M"])
-def test_what_is_skipped_leaves_the_flows_their_counts_their_links_and_the_critical_path(
+def test_what_is_skipped_leaves_the_flows_their_counts_and_the_critical_path(
     words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One collective, whose packets are marked in the second case, is nothing else than without."""
@@ -378,16 +378,13 @@ def test_over_links_that_lose_packets_a_part_that_others_join_keeps_its_past(
     job.write_text(job.read_text(encoding="utf-8").replace("ep: 1", "ep: 2"), encoding="utf-8")
     asked = request(["-n", str(tmp_path / "fabric"), "-w", str(job), "--send-lat", "0"], "clusterdyno")
     its = fast_forward.FastForward(network_of(asked.fabric, asked.wishes.conf), asked.job, asked.wishes)
-    draws = set[int]()
     again, planned, before = 0, list[tuple[int, int]](), its._take
     monkeypatch.setattr(fast_forward, "FEW_EVENTS", 1 << 40)
 
     def take(cluster: fast_forward.Cluster, found: Profile, now: int) -> None:
         nonlocal again
         again += len(cluster.instances) > 1
-        assert (cluster.draw in draws) == (len(cluster.instances) > 1)
-        draws.add(cluster.draw)
-        assert its.profiles.of(cluster.instances, cluster.draw).end.tolist() == found.end.tolist()
+        assert its.profiles.of(cluster.instances).end.tolist() == found.end.tolist()
         old = [each.copy() for each in (its.end, its._flows.end)]
         before(cluster, found, now)
         for ends, each in zip((its.end, its._flows.end), old, strict=True):
@@ -405,6 +402,29 @@ def test_over_links_that_lose_packets_a_part_that_others_join_keeps_its_past(
     monkeypatch.setattr(its, "_plan", note)
     run = its.run()
     assert run.lost > 0 and again > 0 and all(when >= now for now, when in planned)
+
+
+def test_what_others_send_does_not_change_what_a_part_loses(tmp_path: Path) -> None:
+    """Two pairs of ranks, which share no link, alone and together, with a second job and without."""
+    one_leaf = "".join(f"{gpu} 4 100Gbps 0.0005ms 0.002\n" for gpu in range(4))
+    (tmp_path / "fabric").write_text(f"5 1 0 1 4 H100\n4\n{one_leaf}", encoding="utf-8")
+    words = ["-n", str(tmp_path / "fabric"), "--op", "AllToAll", "--size", "4M", "--tp", "2"]
+    asked = request(words, "clusterdyno")
+    profiles = Profiles(network_of(asked.fabric, asked.wishes.conf), asked.job.collectives, asked.wishes, [0])
+    pairs = asked.job.collectives[0].schedules
+    first, second = (
+        Instance(0, pair, dict.fromkeys(profiles.sketch(0, pair).senders, when))
+        for pair, when in zip(pairs, (5000, 0), strict=True)
+    )
+    alone, together = profiles.of([first]), profiles.of([second, first])
+    assert together.end[len(profiles.of([second]).end) :].tolist() == alone.end.tolist()
+    assert together.counted.lost > alone.counted.lost > 0
+    row = ["row 0 ALLTOALL 4194304 0 NONE 0 0 NONE 0"]
+    job = workload(tmp_path / "job.txt", row, "pp: 1 vpp: 1 ga: 1 all_gpus: 2 pp_comm: 0")
+    job.write_text(job.read_text(encoding="utf-8").replace("NPU_group: 1", "NPU_group: 2"), encoding="utf-8")
+    placed = ["-n", str(tmp_path / "fabric"), "-w", f"{job}@2-3"]
+    one, both = (simulated(request([*placed, *more], "clusterdyno")) for more in ([], ["-w", f"{job}@0-1"]))
+    assert one.lost > 0 and one.end.tolist() == both.end[: len(one.end)].tolist()
 
 
 def test_over_links_that_lose_a_packet_now_and_then_nothing_is_skipped(
@@ -425,7 +445,7 @@ def test_equal_groups_lose_packets_of_their_own(
     fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fabric.write_text(fabric.read_text().replace("0.0005ms 0", "0.0005ms 0.001"))
-    words = ["-n", str(fabric), "-r", f"{tmp_path}/l-", "--op", "AllReduce", "--size", "4M", "--tp", "2"]
+    words = ["-n", str(fabric), "-r", f"{tmp_path}/l-", "--op", "AllReduce", "--size", "16M", "--tp", "2"]
     answer = network([*words, "--fast-forward"], capsys)
     assert int(str(answer["retransmissions"])) >= int(str(answer["lost_packets"])) > 0 == answer["pauses"]
     took = [(source // 2, us) for source, _target, us in durations(tmp_path / "l-fct.txt")]
@@ -437,7 +457,7 @@ def test_port_numbers_begin_anew_for_each_part_of_those_that_are_simulated_toget
     topology = DATA / "topology" / "specx32_H100_400G_psn4"
     asked = request(["-n", str(topology), "--op", "AllToAll", "--size", "1M"])
     network = network_of(asked.fabric, asked.wishes.conf)
-    profiles = Profiles(network, asked.job.collectives * 2, asked.wishes)
+    profiles = Profiles(network, asked.job.collectives * 2, asked.wishes, range(2))
     (schedule,) = asked.job.collectives[0].schedules
     sketch = profiles.sketch(0, schedule)
     parts = [Instance(number, schedule, dict.fromkeys(sketch.senders, 0)) for number in (0, 1)]
@@ -485,10 +505,10 @@ def test_a_load_counts_by_the_part_that_runs_not_by_those_merged_with_it_long_ag
     asked = request(["-n", str(topology), "--op", "AllReduce", "--size", "64M", "--tp", "8"])
     network = network_of(asked.fabric, asked.wishes.conf)
     (schedule, *_others) = asked.job.collectives[0].schedules
-    sketch = Profiles(network, asked.job.collectives, asked.wishes).sketch(0, schedule)
+    sketch = Profiles(network, asked.job.collectives, asked.wishes, range(1)).sketch(0, schedule)
     starts, took = (0, 10**10), 1_000_000
     parts = [Instance(0, schedule, dict.fromkeys(sketch.senders, when)) for when in starts]
-    merged = fast_forward.Cluster(parts, [sketch] * 2, 0)
+    merged = fast_forward.Cluster(parts, [sketch] * 2)
     merged.ends = [np.full(len(sketch.size), when + took) for when in starts]
     merged.end = starts[1] + took
     assert merged.delays(sketch.mask, starts[1] + 1, network.ports)
