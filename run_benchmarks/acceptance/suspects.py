@@ -327,24 +327,29 @@ def unjudged(run: LoadedRun, usual: Levels) -> list[str]:
     hosts to compare their pairs of devices, and no datasheet and no earlier acceptance says what to expect.
     """
     tests: dict[tuple[str, int, str], dict[str, None]] = {}
-    for case, records in run.rounds.items():
-        kinds = kinds_of(run, case)
-        for record, figure in ((each, figure) for each in records for figure in _figures(each)):
-            parts = _by_kind(figure, record, kinds)
-            for kind, part in parts.items():
-                is_known = _known(usual, kind, part, figure.count) or (figure.test in FLOORS and part.promised)
-                if 0 < part.count < FEWEST_PEERS and not is_known:
-                    tests.setdefault((kind, part.count, "devices"), {})[figure.key] = None
-        for record, step in ((each, step) for each in records for step in each.steps):
-            for (kind, pair), measured in _pairs(record, step, kinds).items():
-                if len(measured) < FEWEST_PEERS and _of_pair(step, pair) not in usual.get(kind, {}):
-                    test = f"{str(step.get('test'))[:100]} of each pair"
-                    tests.setdefault((kind, len(measured), "hosts"), {})[test] = None
+    for kind, count, what, test in [*_few_devices(run, usual), *_few_pairs(run, usual)]:
+        tests.setdefault((kind, count, what), {})[test] = None
     return [
         f"{', '.join(found)}: measured, not judged: {FEWEST_PEERS} {what} alike are compared, there are {count}"
         + (f" of {kind}" if kind else "")
         for (kind, count, what), found in tests.items()
     ]
+
+
+def _few_devices(run: LoadedRun, usual: Levels) -> Iterator[tuple[str, int, str, str]]:
+    for figure, record, kinds in _figures_of(run):
+        for kind, part in _by_kind(figure, record, kinds).items():
+            is_known = _known(usual, kind, part, figure.count) or (figure.test in FLOORS and part.promised)
+            if 0 < part.count < FEWEST_PEERS and not is_known:
+                yield kind, part.count, "devices", figure.key
+
+
+def _few_pairs(run: LoadedRun, usual: Levels) -> Iterator[tuple[str, int, str, str]]:
+    for case, records in run.rounds.items():
+        for record, step in ((each, step) for each in records for step in each.steps):
+            for (kind, pair), measured in _pairs(record, step, kinds_of(run, case)).items():
+                if len(measured) < FEWEST_PEERS and _of_pair(step, pair) not in usual.get(kind, {}):
+                    yield kind, len(measured), "hosts", f"{str(step.get('test'))[:100]} of each pair"
 
 
 def not_against(run: LoadedRun, usual: Levels) -> list[str]:
@@ -409,10 +414,7 @@ def _slow_pairs(
     Two pairs of one host may differ by its topology; the same pair of two hosts of a kind does not.
     """
     unit, pairs = str(step.get("unit")), _pairs(record, step, kinds)
-    of_hosts: dict[str, dict[tuple[int, int], float]] = {}
-    for (_, pair), measured in pairs.items():
-        for host, value in measured:
-            of_hosts.setdefault(host, {})[pair] = value
+    of_hosts = _by_host(pairs)
     for (kind, pair), measured in pairs.items():
         values, then = [value for _, value in measured], usual.get(kind, {}).get(_of_pair(step, pair))
         slower = behind(values, limit)
@@ -424,6 +426,17 @@ def _slow_pairs(
         for place, why in found.items():
             host, value = measured[place]
             yield host, f"device {pair[0]} to {pair[1]}: {value:.4g} {unit}, {why}: look at their link"
+
+
+def _by_host(
+    pairs: Mapping[tuple[str, tuple[int, int]], list[tuple[str, float]]],
+) -> dict[str, dict[tuple[int, int], float]]:
+    """By host the results of its pairs of devices."""
+    found: dict[str, dict[tuple[int, int], float]] = {}
+    for (_, pair), measured in pairs.items():
+        for host, value in measured:
+            found.setdefault(host, {})[pair] = value
+    return found
 
 
 def _beside_others(pairs: Mapping[tuple[int, int], float], pair: tuple[int, int]) -> str:
@@ -449,12 +462,17 @@ def not_run_in(run: LoadedRun) -> list[str]:
     steps = [step for record in records for step in record.steps]
     said = [f"{step.get('test')}: {step['not_run']}"[:300] for step in steps if isinstance(step.get("not_run"), str)]
     said += _alone(steps)
-    unjudged_ones = [record.metrics.get("not_judged") for record in records]
-    said += [str(each)[:300] for found in unjudged_ones if isinstance(found, list) for each in found]
+    said += [sentence for record in records for sentence in _not_judged(record)]
     unseen = [each for record in records for each in record.findings if each.kind == "not_run"]
     told = (each.evidence if each.evidence.startswith(NOT_RUN) else each.sentence for each in unseen)
     said += [sentence.removeprefix(NOT_RUN)[:300] for sentence in told]
     return list(dict.fromkeys(said))
+
+
+def _not_judged(record: RoundRecord) -> list[str]:
+    """Sentences on the hosts and pairs that a search of slow parts does not judge."""
+    found = record.metrics.get("not_judged")
+    return [str(each)[:300] for each in found] if isinstance(found, list) else []
 
 
 def _alone(steps: Iterable[Mapping[str, object]]) -> Iterator[str]:
@@ -551,7 +569,7 @@ def against_datasheet(run: LoadedRun, usual: Levels = NO_LEVELS) -> list[str]:
 
 
 def beside_datasheet(run: LoadedRun, usual: Levels) -> list[str]:
-    """The same where one says it, and then judges; and the tests in which the devices are better than the datasheet."""
+    """The tests of such a datasheet where `usual` judges instead, and those whose devices are better than it."""
     found = [said for said, is_known in _below_floor(run, usual) if is_known]
     for figure in (part for each, record, kinds in _figures_of(run) for part in _by_kind(each, record, kinds).values()):
         values = [value for value in figure.values if value is not None]
