@@ -16,7 +16,7 @@ from simulation.network.packet_state import ACK_BYTES, HEADER_BYTES, PAUSE_BYTES
 from tests.simulation.network.recordings import request, simulated
 from tests.tiers import samples
 
-CONF = NetworkConf()
+CONF, PATIENCE_NS = NetworkConf(), 2_000_000
 examples = settings(max_examples=len(samples(40, 600)), deadline=None)
 
 
@@ -115,3 +115,11 @@ def test_a_hundred_times_slower_everything_takes_a_hundred_times_as_long(network
 def test_a_small_buffer_makes_pauses() -> None:
     network = Small([[100, 100, 100, 100], [100, 400]], 2, 100)
     assert run(network, 2000 << 10, replace(CONF, buffer_bytes=100_000, ecn=False)).pauses > 100
+
+
+def test_a_packet_that_is_missing_is_sent_again_at_once() -> None:
+    """After a NACK; without one a sender waits 2 ms. Where the last packet or ACK is lost none can tell of it."""
+    conf = replace(CONF, error_rate=3e-3)
+    runs = [run(Small([[100], [100]], 1, 100), 4 << 20, conf, seed) for seed in range(8)]
+    assert all(found.complete and found.resent for found in runs)
+    assert sum(int((found.end - found.start).max()) < PATIENCE_NS for found in runs) >= 6
