@@ -153,28 +153,36 @@ def read_conf(path: Path) -> tuple[NetworkConf, list[str]]:
     found: dict[str, object] = {}
     mistakes, notes = MistakeList(), list[str]()
     for number, words in enumerate(map(str.split, lines), 1):
-        place = f"{path}, line {number}"
-        if not words or words[0].startswith("#"):
-            continue
-        fixed = _FIXED.get(words[0])
-        if fixed and words[1:] != [fixed]:
-            mistakes.add(place, " ".join(words)[:80], f"allowed is {fixed}: nothing else is simulated")
-        if words[:1] == ["LINK_DOWN"] and set(words[1:]) != {"0"}:
-            mistakes.add(place, " ".join(words), "is said by --outage")
-        if words[0] not in _READERS:
-            if not fixed and not _WITHOUT_EFFECT.fullmatch(words[0]):
-                notes.append(f"{place}: {words[0][:40]} has no effect, it is no key of SimAI.conf that is known")
-            continue
-        value = _READERS[words[0]]
+        if words and not words[0].startswith("#"):
+            notes += _judged(f"{path}, line {number}", words, found, mistakes)
+    mistakes.check()
+    conf = NetworkConf(**found)  # type: ignore[arg-type] # the readers give what the fields are
+    _check_thresholds(path, conf)
+    return conf, notes
+
+
+def _judged(place: str, words: list[str], found: dict[str, object], mistakes: MistakeList) -> list[str]:
+    """Put the value of a line into `found`, or note the mistake; returns a note if its key is unknown."""
+    key, said = words[0], " ".join(words)[:80]
+    if key == "LINK_DOWN" and set(words[1:]) != {"0"}:
+        mistakes.add(place, said, "is said by --outage")
+    if key in _FIXED:
+        if words[1:] != [_FIXED[key]]:
+            mistakes.add(place, said, f"allowed is {_FIXED[key]}: nothing else is simulated")
+    elif key in _READERS:
+        value = _READERS[key]
         try:
             found[value.name] = value.read(words[1:])
         except (ValueError, IndexError) as error:
-            mistakes.add(place, " ".join(words)[:80], f"is no value of {words[0]}: {error}")
-    mistakes.check()
-    conf = NetworkConf(**found)  # type: ignore[arg-type] # the readers give what the fields are
+            mistakes.add(place, said, f"is no value of {key}: {error}")
+    elif not _WITHOUT_EFFECT.fullmatch(key):
+        return [f"{place}: {key[:40]} has no effect, it is no key of SimAI.conf that is known"]
+    return []
+
+
+def _check_thresholds(path: Path, conf: NetworkConf) -> None:
     if not conf.kmin.keys() == conf.kmax.keys() == conf.pmax.keys():
         raise input_problem(str(path), "KMIN_MAP, KMAX_MAP, PMAX_MAP", "must name the same speeds")
     wrong = [speed for speed, least in conf.kmin.items() if least > conf.kmax[speed]]
     if wrong:
         raise input_problem(str(path), "KMIN_MAP, KMAX_MAP", f"KMIN must be at most KMAX, here at {wrong[0]} bit/s")
-    return conf, notes

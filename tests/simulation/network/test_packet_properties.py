@@ -7,16 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulation.network.conf import NetworkConf
 from simulation.network.outcome import NetworkRun
 from simulation.network.packet_state import ACK_BYTES, HEADER_BYTES, PAUSE_BYTES
-from tests.simulation.network.recordings import request, simulated
+from tests.simulation.network.recordings import DATA, request, simulated
 from tests.tiers import samples
 
-CONF = NetworkConf()
+CONF, PATIENCE_NS = NetworkConf(), 2_000_000
 examples = settings(max_examples=len(samples(40, 600)), deadline=None)
 
 
@@ -115,3 +116,21 @@ def test_a_hundred_times_slower_everything_takes_a_hundred_times_as_long(network
 def test_a_small_buffer_makes_pauses() -> None:
     network = Small([[100, 100, 100, 100], [100, 400]], 2, 100)
     assert run(network, 2000 << 10, replace(CONF, buffer_bytes=100_000, ecn=False)).pauses > 100
+
+
+def test_a_packet_that_is_missing_is_sent_again_at_once() -> None:
+    """After a NACK; without one a sender waits 2 ms. Where the last packet or ACK is lost none can tell of it."""
+    conf = replace(CONF, error_rate=3e-3)
+    runs = [run(Small([[100], [100]], 1, 100), 4 << 20, conf, seed) for seed in range(8)]
+    assert all(found.complete and found.resent for found in runs)
+    assert sum(int((found.end - found.start).max()) < PATIENCE_NS for found in runs) >= 6
+
+
+@pytest.mark.parametrize(("op", "size", "buffer"), [("AllToAll", "128M", 6), ("ReduceScatter", "64M", 0)])
+def test_what_ns3_does_not_complete_ours_does(op: str, size: str, buffer: int, tmp_path: Path) -> None:
+    """Recorded of SimAI's ns-3 among 32 GPUs: it aborts at a switch's first resume, and stalls with PXN."""
+    words = ["-n", str(DATA / "topology" / "specx32_H100_400G_psn4"), "--op", op, "--size", size, "-r", f"{tmp_path}/"]
+    if buffer:
+        (tmp_path / "conf").write_text(f"BUFFER_SIZE {buffer}\n", encoding="utf-8")
+    found = simulated(request([*words, *(["--conf", f"{tmp_path}/conf"] if buffer else ["--pxn"])]))
+    assert found.complete and found.lost == found.resent == 0 and (found.pauses > 0) == bool(buffer)
