@@ -1,18 +1,25 @@
 """Holds what the ranks of one or several jobs compute and send in an iteration."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from common.summary import JsonValue
 from simulation.common.untimed import warn_if_untimed
+from simulation.flows.groups import RankGroup
 from simulation.flows.train import FlowSchedule
 
 WAITS, QUEUES, SENDS = range(3)  # modes of a phase
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, TRANSFER = range(4)  # parts of a row; a transfer between stages has no row
 
+# Makes the flows of a collective of so many bytes, by the algorithm of this number if there is a choice.
+ScheduleMaker = Callable[[str, RankGroup, int, int | None], FlowSchedule]
+
 
 class GroupCollective(NamedTuple):
-    """One collective of all groups of a kind. `end_gap_ns`: from its end on a rank to the rank's next step."""
+    """One collective of all groups of a kind. `end_gap_ns`: from its end on a rank to the rank's next step.
+
+    `groups` are none for a transfer between stages.
+    """
 
     op: str
     kind: str
@@ -20,6 +27,7 @@ class GroupCollective(NamedTuple):
     group_ranks: int
     schedules: list[FlowSchedule]
     end_gap_ns: int
+    groups: Sequence[RankGroup] = ()
 
 
 class JobPhase(NamedTuple):

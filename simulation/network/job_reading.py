@@ -61,7 +61,9 @@ class _Collectives:
         key = (op, kind, size)
         if key not in self._known:
             self._known[key] = [self.where.schedules(op, group, size) for group in groups]
-        return self._added(op, kind, size, len(groups[0].members), self._known[key], end_gap_ns)
+        number = self._added(op, kind, size, len(groups[0].members), self._known[key], end_gap_ns)
+        self.found[number] = self.found[number]._replace(groups=groups)
+        return number
 
     def transfer(self, source: int, target: int, stages: int, size_bytes: int) -> int:
         """The number of a new transfer from one stage of a pipeline to another."""

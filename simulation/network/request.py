@@ -18,9 +18,9 @@ from simulation.flows.collective import FlowWish, make, make_original
 from simulation.flows.copies import Schedules, in_copies
 from simulation.flows.groups import ParallelSizes, RankGroup
 from simulation.flows.names import ALL_REDUCE, AUTO
-from simulation.flows.train import FlowSchedule
+from simulation.flows.train import ALGORITHM_NAMES, FlowSchedule
 from simulation.network.conf import NetworkConf, read_conf
-from simulation.network.job import Job
+from simulation.network.job import Job, ScheduleMaker
 from simulation.network.job_reading import (
     MOST_BYTES,
     JobGroups,
@@ -65,7 +65,10 @@ class Wishes(NamedTuple):
 
 
 class NetworkRequest(NamedTuple):
-    """The jobs to simulate, where the files go, and the network as a run found it, if one was named."""
+    """The jobs to simulate, where the files go, and the network as a run found it, if one was named.
+
+    `make` makes flows of other groups as those of the jobs were made.
+    """
 
     job: Job
     fabric: Fabric
@@ -75,6 +78,7 @@ class NetworkRequest(NamedTuple):
     fast_forward: bool
     prefix: str
     notes: list[str]
+    make: ScheduleMaker
     faults: "MeasuredFaults | None" = None
 
     def with_faults(self, faults: "MeasuredFaults") -> "NetworkRequest":
@@ -121,7 +125,7 @@ def read_request(arguments: argparse.Namespace, mistakes: MistakeList, *, packet
     notes += [f"{gpus - idle} ranks on {gpus} GPUs: the others send nothing"] if idle else []
     return NetworkRequest(
         job, fabric, arguments.network, wishes, arguments.seeds or 0, arguments.fast_forward, arguments.result, notes,
-        faults,
+        _maker(arguments, fabric), faults,
     )  # fmt: skip
 
 
@@ -263,7 +267,7 @@ def _jobs(arguments: argparse.Namespace, fabric: Fabric | None, mistakes: Mistak
             shared = range(max(gpus.start, others.start), min(gpus.stop, others.stop))
             if shared:
                 mistakes.add("-w", f"{path}@{gpus.start}-{gpus.stop - 1}", f"GPU {shared.start} has another job")
-    schedules = _schedules(arguments, fabric, original=original)
+    schedules = _schedules(arguments, fabric)
     for path, gpus in placed:
         with mistakes.noted():
             jobs.append(_workload(arguments, path, gpus, fabric, schedules))
@@ -362,18 +366,25 @@ def _workload(arguments: argparse.Namespace, path: Path, gpus: range, fabric: Fa
     return job
 
 
-def _schedules(arguments: argparse.Namespace, fabric: Fabric, *, original: bool) -> Schedules:
+def _maker(arguments: argparse.Namespace, fabric: Fabric) -> ScheduleMaker:
     """Makes the flows of a collective in the dialect of the command line."""
     nvls, pxn = arguments.algorithm == "nvls", arguments.pxn
-    wish = None if original else FlowWish(AUTO, pxn, AUTO, link_speeds(fabric))
+    wish = None if arguments.dialect == SIMAI else FlowWish(AUTO, pxn, AUTO, link_speeds(fabric))
 
-    def schedules(op: str, group: RankGroup, size: int) -> FlowSchedule:
+    def made(op: str, group: RankGroup, size: int, number: int | None) -> FlowSchedule:
         if wish is None:
             return make_original(op, group, size, 0, nvls=nvls, pxn=pxn, gpu_type=fabric.gpu_type).schedule
-        algorithm = arguments.algorithm if op == ALL_REDUCE else AUTO
+        asked = arguments.algorithm if op == ALL_REDUCE else AUTO
+        algorithm = asked if number is None else ALGORITHM_NAMES[number]
         return make(op, group, size, 0, wish._replace(algorithm=algorithm)).schedule
 
-    shared = in_copies(schedules)
+    return made
+
+
+def _schedules(arguments: argparse.Namespace, fabric: Fabric) -> Schedules:
+    """Makes the flows of alike groups once."""
+    made = _maker(arguments, fabric)
+    shared = in_copies(lambda op, group, size: made(op, group, size, None))
     return lambda op, group, size: _checked(shared(op, group, size), fabric)
 
 

@@ -26,6 +26,7 @@ FEW = 1000  # flows that plain Python moves sooner than compiled code is loaded
 MOST_LOADS_IN_LISTS = 500_000  # links that they load in all, of which --routing spread has many
 MOST_ALONE_IN_LISTS = 500  # where each takes a way of its own
 ALIKE_BYTES, ALONE_BYTES = 250, 2700  # of memory that a simulated flow takes, measured; where it has a way of its own
+SAME_NS = 1.0  # times that differ by less are the same
 MOST_LINES = 1 << 20  # flows of which each one's times are kept, and written
 
 
@@ -44,12 +45,26 @@ class FlowGroup(NamedTuple):
     stride: int
 
 
+class CollapseCheck(NamedTuple):
+    """The flows of the small cases, how many of them stood for all, and by how much a time differs at most (ns)."""
+
+    flows: int
+    simulated: int
+    farthest_ns: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all flows took the time of those that stood for them."""
+        return self.farthest_ns < SAME_NS
+
+
 class FlowRun:
     """The result of a simulation at flow level; times are ns.
 
     `simulated` is the number of flows that stand for all; `collide` says whether each takes a way of its own by ECMP,
     `best_case` whether it should; `laid` are the hops on their ways, unless each flow has one of its own. `steps` are
-    the simulated steps of a ring and all of them, if time goes on linearly after the former.
+    the simulated steps of a ring and all of them, if time goes on linearly after the former. `check` is that of a small
+    case.
     """
 
     def __init__(
@@ -63,6 +78,7 @@ class FlowRun:
         self.classes, self.work, self.known, self.laid, self.seconds = classes, work, known, laid, seconds
         self.job, self.best_case = classes.net.job, False
         self.steps: tuple[int, int] | None = None
+        self.check: CollapseCheck | None = None
         self.simulated = sum(len(built.state.flow_hop) for built in (work.built, *known.values()))
         self.collide = len(work.built.state.flow_lane) > 0
         ranks = classes.likeness.ranks

@@ -11,6 +11,7 @@ from common.whole_files import write_whole
 from simulation.network.flow_level.files import LinkLoads, write_flows
 from simulation.network.flow_level.port_routes import ECMP, RAIL, PortRoutes
 from simulation.network.flow_level.simulate import MOST_LINES, FlowRun, FlowWishes, TooManyWaysError, simulate
+from simulation.network.flow_level.small_case import check_collapsing
 from simulation.network.flow_level.trust import (
     COLLISIONS,
     DRIFT,
@@ -82,15 +83,15 @@ def _run(
     request: NetworkRequest, routing: str | None, finished: Callable[[FlowRun], None] | None = None
 ) -> tuple[FlowRun, PortRoutes]:
     """The run, and the ways of its flows: those of ECMP, unless another routing was asked for or they are too many."""
-    ways, place = PortRoutes(request.fabric, routing or ECMP), str(request.topology)
+    ways = PortRoutes(request.fabric, routing or ECMP)
     wishes = flow_wishes(request, ways)
     if routing:
-        return simulate(ways, request.job, wishes, place, finished), ways
+        return _checked(request, ways, wishes, finished), ways
     try:
-        return simulate(ways, request.job, wishes._replace(most_ways=MOST_LINES), place, finished), ways
+        return _checked(request, ways, wishes._replace(most_ways=MOST_LINES), finished), ways
     except TooManyWaysError:
         ways = PortRoutes(request.fabric, RAIL)
-        run = simulate(ways, request.job, wishes, place, finished)
+        run = _checked(request, ways, wishes, finished)
         run.best_case = True
         note = (
             f"by ecmp {run.flows:,} flows would each take a way of its own, which is done for {MOST_LINES:,} at most: "
@@ -98,6 +99,18 @@ def _run(
         )
         request.notes.extend([note] if note not in request.notes else [])  # with --what-if there are two runs
         return run, ways
+
+
+def _checked(
+    request: NetworkRequest, ways: PortRoutes, wishes: FlowWishes, finished: Callable[[FlowRun], None] | None
+) -> FlowRun:
+    """The run in which what is alike is simulated once, or each flow if a small case says that this is not exact."""
+    check = check_collapsing(request.job, ways, wishes, request.make)
+    if check and not check.agrees:
+        wishes = wishes._replace(apart=True)
+    run = simulate(ways, request.job, wishes, str(request.topology), finished)
+    run.check = check if run.simulated < run.flows or wishes.apart else None
+    return run
 
 
 def flow_wishes(request: NetworkRequest, ways: PortRoutes) -> FlowWishes:
@@ -180,8 +193,20 @@ def _busiest(loads: LinkLoads, ways: PortRoutes, named: list[str], data: dict[st
 
 
 def _assumed(request: NetworkRequest, run: FlowRun, data: dict[str, JsonValue]) -> list[str]:
-    """The parts of the files that the flow level leaves out, and the steps of a ring that it does not simulate."""
-    found = []
+    """The parts of the files that the flow level leaves out, the steps of a ring and alike flows that it does not
+    simulate.
+    """
+    found, check = [], run.check
+    data["collapsing"] = {**check._asdict(), "agrees": check.agrees} if check else None
+    if check and check.agrees:
+        found.append(
+            f"one flow for all that are alike: checked on a small case, where {check.simulated} flows stand for "
+            f"{check.flows} and give all the times that they have on their own"
+        )
+    elif check:
+        found.append(
+            f"each flow is simulated: on a small case, flows that look alike differ by up to {check.farthest_ns:.0f} ns"
+        )
     apart = run.classes.net.apart
     if apart:
         found.append(f"flows of a ring that differ by {apart} bytes are taken as equal")

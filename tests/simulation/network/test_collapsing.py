@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -280,6 +281,57 @@ def test_what_is_not_simulated_is_told(
     answer = json.loads(capsys.readouterr().out)
     assert (answer["steps_simulated"], answer["steps"]) == (120, 254)
     assert texts[0] in (tmp_path / "network.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "flows"),
+    [
+        (["--op", "AllReduce", "--tp", "8"], 2 * 4 * 4 * 6),  # in two servers 4 rings of 4 ranks
+        (["--op", "AllReduce", "--group", "DP", "--tp", "8"], 2 * 4 * 6),  # over 4 servers a ring for each of 2 rails
+        (["--op", "AllReduce", "--tp", "16", "--algorithm", "tree"], 2 * 3 * 2 * 64),  # 3 edges of a tree, up and down
+        (["--op", "AllToAll", "--group", "DP", "--tp", "4", "--routing", "rail"], 2 * 8 * 7),
+    ],
+)
+def test_a_colouring_that_is_wrong_is_noticed_and_told_and_nothing_collapses(
+    words: list[str],
+    flows: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = network(tmp_path, ["-topo", "Spectrum-X", "-g", "64", "-gt", "A100", "-bw", "100Gbps", "-psn", "8"])
+    words = ["network", "--level", "flow", "-n", str(path), "-r", f"{tmp_path}/", "--force", *words, "--size", "16M"]
+
+    def answered() -> tuple[dict[str, Any], str]:
+        capsys.readouterr()
+        assert main([*words, "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        return answer, (tmp_path / "network.html").read_text(encoding="utf-8")
+
+    right, page = answered()
+    assert right["collapsing"]["agrees"] and right["flows_simulated"] < right["flows"]
+    assert right["collapsing"]["flows"] == flows > right["collapsing"]["simulated"]
+    assert "checked on a small case" in page
+
+    def blind(net: Net) -> Likeness:
+        """All hops are alike that have the same links' kinds; links that nobody shares count as those that are."""
+        return Likeness([0] * len(net.hop_kind), refine(net).links, [0] * len(net.rank_kind))
+
+    monkeypatch.setattr(twins, "refine", blind)
+    wrong, page = answered()
+    assert not wrong["collapsing"]["agrees"] and wrong["collapsing"]["farthest_ns"] > 1
+    assert "checked on a small case" not in page and "each flow is simulated: on a small case" in page
+    assert wrong["flows_simulated"] == wrong["flows"] == right["flows"]
+    assert wrong["makespan_us"] == pytest.approx(right["makespan_us"], abs=0.01)
+
+
+def test_what_few_flows_send_is_not_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = network(tmp_path, ["-topo", "Spectrum-X", "-g", "16", "-gt", "A100", "-bw", "100Gbps"])
+    words = ["network", "--level", "flow", "-n", str(path), "-r", f"{tmp_path}/", "--json", "--op", "AllGather"]
+    capsys.readouterr()
+    assert main([*words, "--group", "DP", "--tp", "8", "--size", "1M"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["collapsing"] is None and answer["flows_simulated"] < answer["flows"]
 
 
 @pytest.mark.parametrize("name", ["hpn32_dualtor_H100_200G_psn8", "specx32_H100_400G_psn4_leaf39spine47_200"])
