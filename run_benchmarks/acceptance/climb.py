@@ -217,7 +217,8 @@ class Climb:
         finally:
             self._say_how_often(record)
         if loaded.record.verdict.is_measured:
-            for kind, levels in usual_of(loaded, {*record.out, *record.unsteady, *self._untested}).items():
+            without = {*record.out, *record.unsteady, *self._untested}
+            for kind, levels in usual_of(loaded, without, self.usual).items():
                 self.measured.setdefault(kind, {}).update(levels)
         return self._took[loaded.folder.name]
 
