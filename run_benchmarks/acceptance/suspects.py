@@ -169,18 +169,20 @@ def usual_of(run: LoadedRun, without: Container[str], usual: Levels = NO_LEVELS)
 def _good_values(
     record: RoundRecord, kinds: Mapping[str, str], without: Container[str], usual: Levels
 ) -> Iterator[tuple[str, str, str, list[float]]]:
-    """Kind of hosts, test, unit, and the results in a round without those of some hosts; see `usual_of`."""
+    """Kind of hosts, test, unit, and the results in a round without those of some hosts."""
     good = {rank for node in record.nodes if node.host not in without for rank in node.ranks}
     for figure in (each for each in _figures(record) if each.count >= each.fewest):
         for kind, part in _by_kind(figure, record, kinds).items():
-            if _is_contradicted(part, record) and _known(usual, kind, part, figure.count) is None:
-                continue
-            own = [value for rank, value in enumerate(part.values) if rank in good and value is not None]
-            yield kind, figure.key, figure.unit, own
+            if _known(usual, kind, part, figure.count) is not None or not _is_contradicted(part, record):
+                yield kind, figure.key, figure.unit, _present(part, good)
     for step in record.steps:
         for (kind, pair), measured in _pairs(record, step, kinds).items():
             own = [value for host, value in measured if host not in without]
             yield kind, _of_pair(step, pair), str(step.get("unit")), own
+
+
+def _present(figure: _Figure, ranks: Container[int]) -> list[float]:
+    return [value for rank, value in enumerate(figure.values) if rank in ranks and value is not None]
 
 
 def _learn(levels: dict[str, dict[str, Usual]], kind: str, test: str, unit: str, values: list[float]) -> None:
