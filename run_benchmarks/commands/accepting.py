@@ -262,7 +262,7 @@ class Acceptance:
 
 
 def _to_do(host: str, state: str) -> str:
-    """What to do about a node that Slurm gives to no job; one that run.py drained is resumed before it is tested."""
+    """The action for a node that Slurm gives to no job; one that run.py drained is resumed before it is tested."""
     if f"({MARK} " in state:
         return f"run.py drained it, after its repair {_resume(host)}, then test it again"
     return "look why with sinfo -R"
