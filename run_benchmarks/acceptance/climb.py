@@ -89,7 +89,8 @@ class Climb:
     before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools: by
     rung, the tools of others that hosts have. planned: the rungs to do, without which nothing is ready. expected: the
     estimate of each, in their order. usual: figures of an earlier acceptance; measured: those of this one. ran: the
-    cases and hosts of each run. kinds: by host, of runs with suspects.
+    cases and hosts of each run. kinds: by host, of runs with suspects. doubts: reasons of `single` for which nothing
+    that it measured is to be expected of others.
     """
 
     vendor: str
@@ -107,6 +108,7 @@ class Climb:
     measured: dict[str, dict[str, Usual]] = field(default_factory=dict)
     ran: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
+    doubts: list[str] = field(default_factory=list)
     rungs: list[RungRecord] = field(default_factory=list)
     warned: Warned = field(default_factory=Warned)
     _soak: int = 0
@@ -217,7 +219,8 @@ class Climb:
         finally:
             self._say_how_often(record)
         if loaded.record.verdict.is_measured:
-            for kind, levels in usual_of(loaded, {*record.out, *record.unsteady, *self._untested}).items():
+            without = {*record.out, *record.unsteady, *self._untested}
+            for kind, levels in usual_of(loaded, without, self.usual).items():
                 self.measured.setdefault(kind, {}).update(levels)
         return self._took[loaded.folder.name]
 
@@ -237,10 +240,17 @@ class Climb:
     def _note(self, record: RungRecord, loaded: LoadedRun) -> None:
         """Note of a run what needs no second occasion, before one that may be interrupted."""
         said = [each for about in (unjudged, not_against, beside_datasheet) for each in about(loaded, self.usual)]
-        if record.rung == NETWORK and len(self.ran[loaded.folder.name][1]) < LEAST_OF_PAIRS:
+        is_measured = loaded.record.verdict.is_measured
+        if record.rung == NETWORK and is_measured and len(self.ran[loaded.folder.name][1]) < LEAST_OF_PAIRS:
             said.append(TWO_HOSTS)
         record.not_run += [each for each in said if each not in record.not_run]
-        _add_reasons(record, *against_datasheet(loaded, self.usual), *without_result(loaded), *in_vain(loaded))
+        self._doubt(record, *against_datasheet(loaded, self.usual), *in_vain(loaded))
+        _add_reasons(record, *without_result(loaded))
+
+    def _doubt(self, record: RungRecord, *reasons: str) -> None:
+        """Fail a rung for what all of a kind measured."""
+        _add_reasons(record, *reasons)
+        self.doubts += reasons if record.rung == SINGLE else ()
 
     def _look_again(self, record: RungRecord, stage: int, loaded: LoadedRun) -> None:
         """Fail a rung for faults of which no host is known to be guilty and that two occasions of its stage show; tell
@@ -372,7 +382,7 @@ class Climb:
         record.out |= both
 
     def _beside(self, found: Suspects, hosts: Sequence[str]) -> list[str]:
-        """The suspects among hosts, and good ones, in their order; doubtful ones if there are no others."""
+        """The suspects among hosts, and good ones, in their order; doubtful ones if no others of a kind are left."""
         doubtful = self._untested.union(*(rung.unsteady for rung in self.rungs))
         good = sorted((host for host in hosts if host not in found), key=doubtful.__contains__)
         beside = alike_first(good, found, self.kinds, GOOD_BESIDE)
@@ -418,7 +428,7 @@ class Climb:
         looked = self._noted(record, self.gate(hosts))
         after = f"after {loaded.folder.name}: "
         _append(record.out, {host: [after + each for each in said] for host, said in looked.sick.items()})
-        _add_reasons(record, *(each for each in unlike(loaded) if each not in record.reasons))
+        self._doubt(record, *(each for each in unlike(loaded) if each not in record.reasons))
         known = {said for rung in self.rungs for said in rung.not_run}
         record.not_run += [
             said

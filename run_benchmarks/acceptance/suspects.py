@@ -153,30 +153,36 @@ def _disk_of(step: Mapping[str, object], rank: int) -> str:
     return str(models[place])[:80] if isinstance(place, int) and 0 <= place < len(models) else ""
 
 
-def usual_of(run: LoadedRun, without: Container[str]) -> dict[str, dict[str, Usual]]:
-    """The results of the devices of a run by kind of hosts and test, without those of some hosts."""
+def usual_of(run: LoadedRun, without: Container[str], usual: Levels = NO_LEVELS) -> dict[str, dict[str, Usual]]:
+    """The results of the devices of a run by kind of hosts and test, without those of some hosts, and without tests in
+    which datasheet and peers disagree and `usual` does not judge instead: they are to be expected of nobody.
+    """
     found: dict[str, dict[str, Usual]] = {}
     for case, records in run.rounds.items():
         kinds = kinds_of(run, case)
         for record in records:
-            for kind, test, unit, values in _good_values(record, kinds, without):
+            for kind, test, unit, values in _good_values(record, kinds, without, usual):
                 _learn(found, kind, test, unit, values)
     return found
 
 
 def _good_values(
-    record: RoundRecord, kinds: Mapping[str, str], without: Container[str]
+    record: RoundRecord, kinds: Mapping[str, str], without: Container[str], usual: Levels
 ) -> Iterator[tuple[str, str, str, list[float]]]:
     """Kind of hosts, test, unit, and the results in a round without those of some hosts."""
     good = {rank for node in record.nodes if node.host not in without for rank in node.ranks}
     for figure in (each for each in _figures(record) if each.count >= each.fewest):
         for kind, part in _by_kind(figure, record, kinds).items():
-            own = [value for rank, value in enumerate(part.values) if rank in good and value is not None]
-            yield kind, figure.key, figure.unit, own
+            if _known(usual, kind, part, figure.count) is not None or not _is_contradicted(part, record):
+                yield kind, figure.key, figure.unit, _present(part, good)
     for step in record.steps:
         for (kind, pair), measured in _pairs(record, step, kinds).items():
             own = [value for host, value in measured if host not in without]
             yield kind, _of_pair(step, pair), str(step.get("unit")), own
+
+
+def _present(figure: _Figure, ranks: Container[int]) -> list[float]:
+    return [value for rank, value in enumerate(figure.values) if rank in ranks and value is not None]
 
 
 def _learn(levels: dict[str, dict[str, Usual]], kind: str, test: str, unit: str, values: list[float]) -> None:
@@ -548,7 +554,9 @@ def _below_datasheet(figure: _Figure) -> dict[int, str]:
 
 def _is_contradicted(figure: _Figure, record: RoundRecord) -> bool:
     """Whether most devices of two or more hosts are below the floor: what all have is no fault of one."""
-    return len(record.nodes) > 1 and 2 * len(_below_datasheet(figure)) > len([*filter(None, figure.values)])
+    ranks = {rank for rank, value in enumerate(figure.values) if value is not None}
+    hosts = sum(not ranks.isdisjoint(node.ranks) for node in record.nodes)
+    return hosts > 1 and 2 * len(_below_datasheet(figure)) > len(ranks)
 
 
 def in_vain(run: LoadedRun) -> list[str]:
@@ -585,16 +593,18 @@ def beside_datasheet(run: LoadedRun, usual: Levels) -> list[str]:
 
 
 def _below_floor(run: LoadedRun, usual: Levels) -> Iterator[tuple[str, bool]]:
-    """A sentence on each test that most devices of several hosts miss, and whether `usual` has what counts instead."""
+    """A sentence on each test that most devices of several hosts of a kind miss, and whether `usual` has what counts
+    instead.
+    """
     for whole, record, kinds in _figures_of(run):
-        if _is_contradicted(whole, record):
-            parts = _by_kind(whole, record, kinds).items()
-            yield (
-                f"{whole.test}: {len(_below_datasheet(whole))} of {len(whole.values)} devices are below"
-                f" {FLOORS[whole.test]:g} % of the datasheet's {whole.promised:g} {whole.unit}: it disagrees with the"
-                " peers, so no host is accused; look at clocks, power limits and driver",
-                all(_known(usual, kind, part, whole.count) for kind, part in parts if part.count),
-            )
+        for kind, part in _by_kind(whole, record, kinds).items():
+            if _is_contradicted(part, record):
+                yield (
+                    f"{part.test}: {len(_below_datasheet(part))} of {part.count} devices are below"
+                    f" {FLOORS[part.test]:g} % of the datasheet's {part.promised:g} {part.unit}: it disagrees with the"
+                    " peers, so no host is accused; look at clocks, power limits and driver",
+                    _known(usual, kind, part, whole.count) is not None,
+                )
 
 
 def _figures_of(run: LoadedRun) -> Iterator[tuple[_Figure, RoundRecord, Mapping[str, str]]]:

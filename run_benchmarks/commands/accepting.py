@@ -57,6 +57,7 @@ from run_benchmarks.console.terminal import print_table
 from run_benchmarks.errors import ClusterDynoError, InputProblems, Problem
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.slurm.nodes import MARK
 from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.health import examine_health
@@ -85,9 +86,10 @@ def budget_seconds(text: str) -> float:
         InputProblems: the text has another form.
     """
     match = BUDGET.fullmatch(text.strip())
-    if match is None or not 0 < float(match[1]) < math.inf:
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
+    if not 0 < seconds < math.inf:
         raise InputProblems([Problem("--budget", "", text, "a time such as 90s, 30m or 2h")])
-    return float(match[1]) * _SECONDS[match[2]]
+    return seconds
 
 
 def chosen_rungs(text: str) -> list[str]:
@@ -185,7 +187,7 @@ class Acceptance:
                 for name, error in for_each(reached, lambda host: host.connect()).failed.items():
                     reports[name].add("ssh", str(error), "an answer", "look at its power and console")
             examine_health(reached, reports, plan)
-        sick = {host: [f"Slurm: {state}: look why with sinfo -R"] for host, state in gone.items()}
+        sick = {host: [f"Slurm: {state}: {_to_do(host, state)}"] for host, state in gone.items()}
         return Looked(
             sick=sick | {host: report.objections for host, report in reports.items() if report.failed},
             unseen=[*untested_devices(reports, self._nproc), *not_seen(reports)],
@@ -257,6 +259,17 @@ class Acceptance:
         path = self.folder / f"{name}_conf.py"
         path.write_text(conf_text(self._own, cases, seconds), encoding="utf-8")
         return checked_settings(self._cluster, path, self._changes, HostSelection(hosts=",".join(hosts)))
+
+
+def _to_do(host: str, state: str) -> str:
+    """The action for a node that Slurm gives to no job; one that run.py drained is resumed before it is tested."""
+    if f"({MARK} " in state:
+        return f"run.py drained it, after its repair {_resume(host)}, then test it again"
+    return "look why with sinfo -R"
+
+
+def _resume(host: str) -> str:
+    return f"scontrol update nodename={host} state=resume"
 
 
 def _is_health_unseen(report: HostReport) -> bool:
@@ -346,7 +359,8 @@ def accept(
     began = time.time()
 
     def kept() -> AcceptRecord:
-        record = _record(climb, folder, same_options(asked, names), began, against)
+        is_slurm = settings.cluster.needs_allocation
+        record = _record(climb, folder, same_options(asked, names), began, against, is_slurm=is_slurm)
         acceptance.keep(record)
         return record
 
@@ -355,7 +369,7 @@ def accept(
     record = kept()
     show(record, folder)
     if save_expected is not None:
-        save(record, save_expected)
+        save(record, save_expected, climb.doubts)
     if acceptance.interrupted:
         return EXIT_INTERRUPTED, record
     return EXIT_PASS if record.ready and not acceptance.is_unwritten else EXIT_FAIL, record
@@ -443,11 +457,12 @@ def _refuse_file(save_expected: Path | None, names: Sequence[str], *, force: boo
     raise InputProblems([Problem("--save-expected", "", str(save_expected), allowed)])
 
 
-def save(record: AcceptRecord, path: Path) -> None:
-    """Write the record where --against finds its figures; nothing without any, or if what all measured is in doubt."""
+def save(record: AcceptRecord, path: Path, doubts: Sequence[str] = ()) -> None:
+    """Write the record where --against finds its figures; nothing without any, or with doubts in what all measured."""
     good = sum(state == "accepted" for state in record.hosts.values())
-    if why := [reason for rung in record.rungs if rung.rung == SINGLE for reason in rung.reasons]:
-        complain(words("{path} is not written: {rung} says: {why}", path=path, rung=SINGLE, why=words.reason(why[0])))
+    if doubts:
+        said = words.reason(doubts[0])
+        complain(words("{path} is not written: {rung} says: {why}", path=path, rung=SINGLE, why=said))
         return
     if not record.usual or not good:
         complain(f"{path} is not written: no host was accepted and measured")
@@ -523,7 +538,9 @@ def same_options(asked: Request, names: Sequence[str]) -> list[str]:
     return options if list(names) == list(RUNGS) else [*options, "--rungs", ",".join(names)]
 
 
-def _record(climb: Climb, folder: Path, options: Sequence[str], began: float, against: Path | None) -> AcceptRecord:
+def _record(
+    climb: Climb, folder: Path, options: Sequence[str], began: float, against: Path | None, *, is_slurm: bool = False
+) -> AcceptRecord:
     drain = {host: said for rung in climb.rungs for host, said in rung.out.items()}
     states = climb.states()
     steady = (host for host in climb.left if states[host] != "comes and goes")
@@ -535,7 +552,8 @@ def _record(climb: Climb, folder: Path, options: Sequence[str], began: float, ag
 
     def again(host: str) -> str:
         beside = ",".join([host, *alike_first(good, [host], climb.kinds, GOOD_BESIDE)])
-        return own_command("accept", "--hosts", beside, "--nproc", str(climb.nproc), *options)
+        command = own_command("accept", "--hosts", beside, "--nproc", str(climb.nproc), *options)
+        return f"{_resume(host)}; {command}" if is_slurm else command  # a drained node is given to no job
 
     return AcceptRecord(
         accept_id=folder.name,

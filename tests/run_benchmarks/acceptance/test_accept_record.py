@@ -175,6 +175,8 @@ def test_a_host_is_tested_again_beside_good_hosts_of_its_own_kind(tmp_path: Path
     (command,) = _record(climb, tmp_path, ["--budget", "1h"], 0.0, None).again.values()
     beside = command.split("--hosts ")[1].split()[0].split(",")
     assert beside[0] == "n3" and {kinds[host] for host in beside} == {"H100"} and len(beside) == 1 + GOOD_BESIDE
+    (on_slurm,) = _record(climb, tmp_path, ["--budget", "1h"], 0.0, None, is_slurm=True).again.values()
+    assert on_slurm == f"scontrol update nodename=n3 state=resume; {command}", "it is drained, and tested in no job"
     climb.kinds, climb.states = {}, lambda: dict.fromkeys(kinds, "accepted") | {"n0": "not tested"}
     (command,) = _record(climb, tmp_path, [], 0.0, None).again.values()
     assert command.split("--hosts ")[1].split()[0] == "n3,n1,n2,n4", "hosts in doubt are the last to compare with"

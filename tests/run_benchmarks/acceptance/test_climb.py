@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from run_benchmarks.acceptance.climb import Climb, EndedError, Looked
+from run_benchmarks.acceptance.climb import TWO_HOSTS, Climb, EndedError, Looked
 from run_benchmarks.acceptance.rungs import (
     HEALTH,
     NETWORK,
@@ -357,6 +357,13 @@ def test_a_failure_that_stays_without_its_suspect_is_the_workloads_and_nobody_is
     assert found.rungs[3].out == {} and found.rungs[3].unsteady == {}
     assert reason(found.rungs[3]) == "PAIRS: rank 0 failed; also without n0, n1"
     assert set(found.states().values()) == {"not tested"} and not found.ready
+
+
+def test_two_hosts_of_a_run_that_failed_are_not_said_to_be_measured() -> None:
+    cluster = Cluster({})
+    cluster.fails = {"network1", "network2"}
+    (made := cluster.begun(HOSTS[:2])).step(NETWORK)
+    assert made.rungs[0].verdict == "fail" and TWO_HOSTS not in made.rungs[0].not_run
 
 
 def test_too_few_hosts_and_a_spent_budget_are_told() -> None:

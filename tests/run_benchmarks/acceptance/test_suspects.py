@@ -12,8 +12,8 @@ import pytest
 
 from run_benchmarks.acceptance.climb import Climb, Looked
 from run_benchmarks.acceptance.kinds import alike_first, identities_of, kinds_of
-from run_benchmarks.acceptance.records import Usual
-from run_benchmarks.acceptance.rungs import SINGLE, Cases
+from run_benchmarks.acceptance.records import Levels, Usual
+from run_benchmarks.acceptance.rungs import HEALTH, SINGLE, Cases
 from run_benchmarks.acceptance.suspects import (
     OF_HOST,
     against_datasheet,
@@ -29,6 +29,7 @@ from run_benchmarks.acceptance.suspects import (
 from run_benchmarks.console.language import Words
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import DrainEvidence, DrainRecord, FirstFailure, NodeRecord, RoundRecord, Verdict
+from tests.run_benchmarks.acceptance.scripted_cluster import reason
 from tests.run_benchmarks.results.network_rounds import a_round
 from tests.run_benchmarks.results.recorded_runs import a_run
 from tests.tiers import samples
@@ -588,6 +589,52 @@ def test_a_host_all_of_whose_old_devices_are_slow_is_confirmed_beside_old_ones(t
     assert list(climb.rungs[0].out) == ["n6"] and climb.rungs[0].unsteady == {}
     assert tested[1:] == [["n0", "n5", "n6", "n7"]]
     assert alike_first([*sorted(new), "n5", "n7"], ["n6", "n1"], climb.kinds, 1) == ["n5", "n0"]
+
+
+def test_hosts_that_miss_the_datasheet_are_no_standard_for_one_that_is_tested_again(tmp_path: Path) -> None:
+    """Four hosts have 40 % of the datasheet's speed; one is out for a disk, and tested again beside the others."""
+
+    def climbed(hosts: Sequence[str], usual: Levels) -> Climb:
+        def run(name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun:
+            record = measured(len(hosts), 0.005, 1, {})
+            record.steps[0]["datasheet"] = 2.5 * TESTS["matmul_bf16"][0]
+            nodes = [node.model_copy(update={"host": host}) for node, host in zip(record.nodes, hosts, strict=True)]
+            return replace(a_run("run1", [1.0]), rounds={"D": [record.model_copy(update={"nodes": nodes})]})
+
+        looked = Looked(sick={} if usual else {"n3": ["disk: full"]})
+        climb = Climb(
+            vendor="nvidia", nproc=DEVICES, hosts=list(hosts), budget_s=1e6, run=run,
+            examine=lambda hosts: looked, gate=lambda hosts: Looked(), usual=usual,
+        )  # fmt: skip
+        for rung in (HEALTH, SINGLE):
+            climb.step(rung)
+        return climb
+
+    first = climbed(["n0", "n1", "n2", "n3"], {})
+    assert first.states()["n3"] == "out" and first.rungs[1].verdict == "fail"
+    assert first.doubts == first.rungs[1].reasons != []
+    assert first.measured[""].keys() == TESTS.keys() - {"matmul_bf16"}
+    again = climbed(["n3", "n0", "n1", "n2"], first.measured)
+    assert not again.ready and "below 50 % of the datasheet" in reason(again.rungs[1])
+    good = {"": {"matmul_bf16": Usual(unit="TFLOPS", median=700.0, scatter=7.0, devices=64)}}
+    judged = climbed(["n0", "n1", "n2"], good)
+    assert judged.ready and judged.measured[""].keys() == TESTS.keys(), "accepted ones judge instead"
+
+
+def test_a_datasheet_is_that_of_one_kind_of_hosts_and_most_of_these_miss_it(tmp_path: Path) -> None:
+    old = dict.fromkeys((1, 2, 3), ("matmul_bf16", None, 270 / 700))
+    record = measured(4, 0.005, 1, old)
+    record.steps[0]["datasheet"] = 989.4
+    run = with_kinds(tmp_path / "sound", record, [gpus("H100"), *[gpus("A100")] * 3])
+    assert against_datasheet(run) == [] and suspects_of(run, LIMIT) == {}
+    slow = measured(5, 0.005, 1, dict.fromkeys(range(5), ("matmul_bf16", None, 0.4)))
+    slow.steps[0]["datasheet"] = 989.4
+    run = with_kinds(tmp_path / "slow", slow, [gpus("H100"), gpus("H100"), *[gpus("A100")] * 3])
+    (said,) = against_datasheet(run)
+    assert said.startswith("matmul_bf16: 16 of 16 devices are below 50 % of the datasheet's 989.4 TFLOPS: it disagrees")
+    assert suspects_of(run, LIMIT) == {} and usual_of(run, [])["H100, a CPU"].keys() == TESTS.keys() - {"matmul_bf16"}
+    run = with_kinds(tmp_path / "alone", slow, [gpus("H100"), *[gpus("A100")] * 4])
+    assert against_datasheet(run) == [] and suspects_of(run, LIMIT).keys() == {"n0"}, "one host is held to it"
 
 
 @pytest.mark.parametrize("junk", [[], {"accelerator": 3, "cpu": []}, {"accelerator": {"devices": [7, {"name": []}]}}])

@@ -50,7 +50,7 @@ def test_a_budget_has_a_unit_and_rungs_keep_their_order() -> None:
     assert chosen_rungs("whole, health") == ["health", "whole"]
 
 
-@pytest.mark.parametrize("text", ["", "30", "0m", "fast", "-5m", "1d", "9" * 400 + "h"])
+@pytest.mark.parametrize("text", ["", "30", "0m", "fast", "-5m", "1d", "9" * 400 + "h", "9" * 306 + "h"])
 def test_a_budget_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(InputProblems, match="a time such as 90s, 30m or 2h"):
         budget_seconds(text)
@@ -93,9 +93,12 @@ def test_expected_values_of_a_good_cluster_are_what_against_takes(
     save(sample(hosts={"n0": "out"}), tmp_path / "none")
     capsys.readouterr()
     slow = sample().rungs[1].model_copy(update={"rung": "single", "reasons": ["32 of 32 devices are slow"]})
-    save(sample(rungs=[slow]), tmp_path / "none")
+    save(sample(rungs=[slow]), tmp_path / "none", slow.reasons)
     assert "is not written: single says: 32 of 32 devices are slow" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
+    late = slow.model_copy(update={"reasons": ["the health of n7 was not looked at"]})
+    save(sample(rungs=[late]), tmp_path / "late")
+    assert recorded(tmp_path / "late", "nvidia", 8).usual == sample().usual, "it is of one host alone"
 
 
 def asked_of(tmp_path: Path, vendor: str, hosts: int) -> Request:
@@ -169,6 +172,10 @@ def test_a_node_that_slurm_has_out_of_service_is_taken_out_and_the_others_are_lo
     found = Acceptance(asked, asked.settings(), tmp_path, 1).gate(["n0", "n1", "n2"])
     assert seen == ["n0", "n2"] and found.sick == {"n1": ["Slurm: n1 is down*: look why with sinfo -R"]}
     assert found.unasked == ["n2"], "one tool that n0 lacks is another matter"
+    states[1] = NodeState(name="n1", state="drained", reason="clusterdyno accept1: device 3: slow")
+    (said,) = Acceptance(asked, asked.settings(), tmp_path, 1).gate(["n0", "n1", "n2"]).sick["n1"]
+    resume = "scontrol update nodename=n1 state=resume"
+    assert said.endswith(f"slow): run.py drained it, after its repair {resume}, then test it again")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert Acceptance(asked, asked.settings(), tmp_path, 1).gate(["n1", "n0", "n2"]).sick == {}, "they are ours"
 

@@ -76,7 +76,11 @@ def test_pairs_of_three_nodes_rest_in_turn_and_are_all_measured(tmp_path: Path) 
     assert {metric.name for metric in OUTCOME.metrics({"pattern": "pairs"})} <= summary.keys()
     assert contradictions(tmp_path / "0", "network", 1) == []
     assert "noise_percent" not in unnoticed(tmp_path / "0", "network", 1)
-    lies: dict[str, list[Any]] = {"findings": [{"part": "host", "hosts": ["a"]}], "remarks": ["all is well"]}
+    lies: dict[str, list[Any]] = {
+        "findings": [{"part": "host", "hosts": ["a"]}],
+        "remarks": ["all is well"],
+        "not_judged": ["n1"],
+    }
     for name, lie in lies.items():
         (said,) = contradictions(tmp_path / "0", "network", 1, **{name: lie})
         assert said.startswith(f"{name}[0] is {lie[0]!r}") and said.endswith("nothing by the rows of its log"), said

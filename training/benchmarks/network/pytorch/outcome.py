@@ -53,7 +53,7 @@ MATRIX_HOSTS = 12
 CONSOLE_HOSTS, REPORT_HOSTS = 4, 64
 SMALL = "8"  # bytes
 # Of a case that compares no parts of the cluster with each other.
-NOBODY: dict[str, Any] = {"findings": [], "findings_left_out": 0, "remarks": []}
+NOBODY: dict[str, Any] = {"findings": [], "findings_left_out": 0, "remarks": [], "not_judged": []}
 
 _LIMITS = ("slow_percent", "late_percent", "expected_link", "expected_links")  # change no measurement
 _E2E = Metric(name="e2e_time", unit="s", better="lower", meaning="from the start of rank 0 to the result")

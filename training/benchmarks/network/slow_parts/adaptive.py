@@ -34,8 +34,9 @@ from training.benchmarks.network.slow_parts.judge import Bounds
 
 Search = Literal["hosts", "links"]
 LEAST_HOSTS = 4
-# Raised when the same times lead to other rounds or another result: logs of other versions are not searched again.
-VERSION = 2
+# Raised when the same times lead to other rounds, another result, or other lists in FINISHED: logs of other versions
+# are not searched again.
+VERSION = 3
 # How often groups of bad hosts are searched again without them.
 PASSES = 3
 
