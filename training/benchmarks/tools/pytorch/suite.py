@@ -55,6 +55,7 @@ def _result(name: str, every: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "failed": {str(rank): host["failed"] for rank, host in enumerate(every) if host.get("failed")},
         "passed": [host.get("passed", 0) for host in every],
         "silent": {str(rank): host["silent"] for rank, host in enumerate(every) if host.get("silent")},
+        "told": {str(rank): host["told"] for rank, host in enumerate(every) if host.get("told")},
         "not_run": {
             str(rank): {"why": host["not_run"], "is_missing": host["is_missing"]}
             for rank, host in enumerate(every)
