@@ -18,7 +18,7 @@ GRAVE = "[Rr]ead-only|fallen off the bus| UE |[Nn]correct|Hardware Error"
 MODULES = ("mlx5_core", "ib_core", "efa", "irdma", "bnxt_re")
 # Arguments: what stands before /sys and /proc ("" on a host), folders whose file systems are looked at; "--", names to
 # resolve; "--", addresses of peers.
-# A line `cannot<TAB>what<TAB>why` says that something could not be looked at; `blind`, that no host is accepted without.
+# A line `cannot<TAB>what<TAB>why` says that something could not be looked at; `blind`: no host is accepted without.
 _SCRIPT = r"""
 root=$1; shift
 say() { printf '%s\t%s\n' "$1" "$2"; }
@@ -52,8 +52,9 @@ if [ -n "$log" ]; then
       if (known) key = substr(key, RSTART, RLENGTH)
       else {
         gsub(/0x[0-9a-fA-F]+|=[^ ]*/, "", key); count = split(key, words, " "); key = ""
-        for (n = 1; n <= count; n++)
-          if (words[n - 1] == "CPU" || words[n] !~ /^[(#]?[0-9a-fA-F.]*[0-9][0-9a-fA-F.]*[],.;:)]*$/) key = key " " words[n]
+        for (n = 1; n <= count; n++) # numbers make no kind, but that of a CPU
+          if (words[n-1] == "CPU" || words[n] !~ /^[(#]?[0-9a-fA-F.]*[0-9][0-9a-fA-F.]*[],.;:)]*$/)
+            key = key " " words[n]
       }
       if (!(key in times) && ++kinds[class] <= 64) {keys[++kept] = key; first[key] = $0}
       times[key]++; if (!(key in first)) cut++
