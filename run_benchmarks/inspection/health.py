@@ -82,7 +82,9 @@ def _are_devices_asked(health: HostHealth, check: HealthCheck | None) -> bool:
     """Whether accelerators were asked for their state, or the vendor's own script says that they do not answer."""
     if check is None or not health.is_whole:
         return not health.is_whole
-    silent = (what for what, _ in health.of("blind", 2) if f'say blind "{what}\t' in check.script)
+    silent = (
+        what for key in ("cannot", "blind") for what, _ in health.of(key, 2) if f'say {key} "{what}\t' in check.script
+    )
     return check.key in health.lines or any(what.endswith(check.kind) for what in silent)
 
 
@@ -342,8 +344,10 @@ def _narrow(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
         wider = sum(other > now for other in lanes[kind])
         is_odd = (len(lanes[kind]) >= FEWEST and 2 * wider > len(lanes[kind])) or (name, device) in elsewhere
         if now < most or now < best:
-            others = "most" if is_odd else "others"
-            expected = f"x{best}, as {others} of its kind" if now < best else f"x{most}, unless its slot has fewer"
+            if is_odd and now < best:
+                expected = f"x{best}, as most of its kind"
+            else:
+                expected = f"x{most}, unless its slot has fewer" if now < most else f"x{best}, as others of its kind"
             action = "reseat it; check slot, riser and bifurcation"
             is_proven = is_odd and now < best and (now < most or (name, device) in elsewhere)
             yield name, (f"PCIe {device}", f"x{now} of x{max(most, best)}", expected, action, _severity(is_proven))
