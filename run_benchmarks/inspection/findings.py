@@ -62,7 +62,7 @@ class HostReport:
 
     @property
     def unseen(self) -> list[Finding]:
-        """What could not be looked at."""
+        """The findings that tell what could not be looked at."""
         return [each for each in self.findings if each.severity in ("not seen", "blind")]
 
     @property

@@ -121,17 +121,14 @@ def judged(
     checks = health_checks()
     for name, health in healths.items():
         for found in (
-            *_kernel_log(health, [check.judged_log for check in checks if check.judged_log is not None]),
+            *_kernel_log(health, checks),
             *_of_host(health),
             *_names_and_clocks(health),
             *device_state(health, checks),
             *_storage(health, data),
         ):
             yield name, found
-        for what, why in health.of("cannot", 2):
-            yield name, (what, why, "an answer", "install the tool or give permission", "not seen")
-        for what, why in health.of("blind", 2):
-            yield name, (what, why, "an answer", "install the tool or give permission", "blind")
+        yield from ((name, found) for found in _untold(health))
         if not health.is_whole:
             yield name, ("health", "not looked at to the end", "an answer", "log in and look", "blind")
     yield from odd_answers(
@@ -149,7 +146,15 @@ def judged(
         yield from _unlike_data(healths, folder)
 
 
-def _kernel_log(health: HostHealth, explained: Sequence[re.Pattern[str]]) -> Iterator[Found]:
+def _untold(health: HostHealth) -> Iterator[Found]:
+    for what, why in health.of("cannot", 2):
+        yield what, why, "an answer", "install the tool or give permission", "not seen"
+    for what, why in health.of("blind", 2):
+        yield what, why, "an answer", "install the tool or give permission", "blind"
+
+
+def _kernel_log(health: HostHealth, checks: Iterable[HealthCheck]) -> Iterator[Found]:
+    explained = [check.judged_log for check in checks if check.judged_log is not None]
     other = [
         line.strip()[:MOST_CHARACTERS] + (f", {times} times" if times.isdecimal() and int(times) > 1 else "")
         for times, line in health.of("log_line", 2)
@@ -334,23 +339,35 @@ def _narrow(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
         for (line,) in health.of("pci", 1)
         if len(words := line.split()) == 4 and words[2].isdecimal() and words[3].isdecimal()
     ]
-    lanes: dict[str, list[int]] = defaultdict(list)
-    for _, _, kind, now, _ in devices:
-        lanes[kind].append(now)
+    lanes = _lanes(devices)
     usual = {kind: max(own, key=lambda width: (own.count(width), width)) for kind, own in lanes.items()}
     elsewhere = _at_other_hosts(devices)
     for name, device, kind, now, most in devices:
         best = usual[kind] if now < most else elsewhere.get((name, device), usual[kind])
-        wider = sum(other > now for other in lanes[kind])
-        is_odd = (len(lanes[kind]) >= FEWEST and 2 * wider > len(lanes[kind])) or (name, device) in elsewhere
-        if now < most or now < best:
-            if is_odd and now < best:
-                expected = f"x{best}, as most of its kind"
-            else:
-                expected = f"x{most}, unless its slot has fewer" if now < most else f"x{best}, as others of its kind"
+        if now < max(most, best):
+            is_odd = now < best and (_have_most_more(lanes[kind], now) or (name, device) in elsewhere)
+            expected = _expected_lanes(now, most, best, is_odd=is_odd)
             action = "reseat it; check slot, riser and bifurcation"
-            is_proven = is_odd and now < best and (now < most or (name, device) in elsewhere)
+            is_proven = is_odd and (now < most or (name, device) in elsewhere)
             yield name, (f"PCIe {device}", f"x{now} of x{max(most, best)}", expected, action, _severity(is_proven))
+
+
+def _lanes(devices: Iterable[tuple[str, str, str, int, int]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for _, _, kind, now, _ in devices:
+        found[kind].append(now)
+    return found
+
+
+def _have_most_more(values: Sequence[float], own: float) -> bool:
+    """Whether more than half of three or more values are above one's own."""
+    return len(values) >= FEWEST and 2 * sum(value > own for value in values) > len(values)
+
+
+def _expected_lanes(now: int, most: int, best: int, *, is_odd: bool) -> str:
+    if is_odd:
+        return f"x{best}, as most of its kind"
+    return f"x{most}, unless its slot has fewer" if now < most else f"x{best}, as others of its kind"
 
 
 def _at_other_hosts(devices: Iterable[tuple[str, str, str, int, int]]) -> dict[tuple[str, str], int]:
@@ -389,9 +406,9 @@ def _slow_slots(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]
         slowest[kind][name] = min(now, slowest[kind].get(name, now))
     for name, device, kind, now, most in devices:
         if now < most:
-            faster = [other for other in slowest[kind].values() if other > now]
-            is_odd = len(slowest[kind]) >= FEWEST and 2 * len(faster) > len(slowest[kind])
-            usual = Counter(faster).most_common(1)[0][0] if is_odd else most
+            speeds = [*slowest[kind].values()]
+            is_odd = _have_most_more(speeds, now)
+            usual = Counter(filter(now.__lt__, speeds)).most_common(1)[0][0] if is_odd else most
             expected = f"{usual:g} GT/s, as most of its kind" if is_odd else f"{most:g} GT/s, as it and its slot can"
             action = "reseat it; check slot and riser"
             yield name, (f"PCIe {device}", f"{now:g} of {most:g} GT/s", expected, action, _severity(is_odd))

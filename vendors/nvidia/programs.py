@@ -70,14 +70,17 @@ def diagnosis(text: str) -> Answer:
             if status == "fail":
                 say(failed, f"{part}: {test}" if part else test, why or "failed")
             else:
-                verdict = "skipped" if status == "skip" else f"{status or 'no verdict'}: measured, not judged"
-                other.setdefault(f"{test}: {verdict}", []).append(" ".join(filter(None, (part, why))))
+                other.setdefault(f"{test}: {_unjudged(status)}", []).append(" ".join(filter(None, (part, why))))
     if not passed and not failed:
         raise unreadable(text)
     told: dict[str, str] = {}
     for verdict, said in other.items():
         say(told, verdict, "; ".join(filter(None, said)) or "it tells no more")
     return Answer(failed=failed, passed=passed, told=told)
+
+
+def _unjudged(status: str) -> str:
+    return "skipped" if status == "skip" else f"{status or 'no verdict'}: measured, not judged"
 
 
 def _dcgm_results(tree: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
