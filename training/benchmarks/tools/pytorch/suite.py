@@ -63,5 +63,5 @@ def _result(name: str, every: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _by_rank(every: Sequence[dict[str, Any]], key: str) -> dict[str, Any]:
-    """What hosts tell under a key, of those that tell something."""
+    """The values of a key that hosts send, by rank, without empty ones."""
     return {str(rank): host[key] for rank, host in enumerate(every) if host.get(key)}
