@@ -222,6 +222,7 @@ if [ "$what" = nightly ]; then
     step "paddle" paddle
     step "traced frameworks" frameworks
     step "torch for CUDA" cuda
+    step "nccl-tests" nccl_tests
     tests "nightly tests" "nightly and not alone" -n 2 --timeout 3600
     tests "nightly, one by one" "nightly and alone" -n 0 --timeout 3600 "${lonely[@]}"
     step "mutants" "$bin/python" -m tests.mutants

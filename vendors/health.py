@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Severity = Literal["failure", "warning", "not seen"]
+Severity = Literal["failure", "warning", "not seen", "blind"]
+"""blind: not seen, and without it no host is accepted."""
 Found = tuple[str, str, str, str, Severity]
 """Subject, found, expected, action, severity."""
 MAX_CHARACTERS = 120
@@ -53,7 +54,7 @@ class HealthCheck:
     script: POSIX shell that prints `key<TAB>value` lines, and nothing where the vendor has no device. It is part of
         run_benchmarks/inspection/health_script.py, whose functions `say`, `asks` and `value` it calls, and runs on each
         host. A line of `version`, `setting` or `firmware` is compared with that of other hosts; one of `cannot` says
-        what could not be looked at.
+        what could not be looked at, one of `blind` that no host is accepted without it.
     key, kind: of the script's lines of single devices, and what its `cannot` lines call all devices of a host.
     judge: the findings of a host by its own lines.
     beside: the findings of hosts beside one another, each with its host; the number: the fewest hosts that are a rule.

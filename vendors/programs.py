@@ -27,12 +27,14 @@ class UnreadableError(ValueError):
 class Answer:
     """The results of a tool on one host. figures: by part of the host, in the tool's unit. failed: why, by part.
     passed: how many verdicts were good. silent: why there is no figure, by part that others may have one of.
+    told: verdicts that are neither, as of a test that is skipped, by test and verdict: what each says.
     """
 
     figures: dict[str, float] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     passed: int = 0
     silent: dict[str, str] = field(default_factory=dict)
+    told: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -111,6 +111,7 @@ class Acceptance:
     def __init__(self, asked: Request, settings: Settings, folder: Path, nproc: int) -> None:
         self._vendor, self._in_containers = settings.test.VENDOR, settings.test.in_containers
         self.folder, self._nproc = folder, nproc
+        self._data = [on_host for on_host, _ in data_paths(settings)]
         self._cluster, self._changes = asked.cluster_conf or DEFAULT_CLUSTER, asked.changes
         self._own = (asked.test_conf or DEFAULT_TEST).read_text(encoding="utf-8")
         self.interrupted, self.is_unwritten = False, False
@@ -186,12 +187,12 @@ class Acceptance:
                 reports = {name: HostReport(host=name) for name in reached}
                 for name, error in for_each(reached, lambda host: host.connect()).failed.items():
                     reports[name].add("ssh", str(error), "an answer", "look at its power and console")
-            examine_health(reached, reports, plan)
+            examine_health(reached, reports, plan, self._data)
         sick = {host: [f"Slurm: {state}: {_to_do(host, state)}"] for host, state in gone.items()}
         return Looked(
             sick=sick | {host: report.objections for host, report in reports.items() if report.failed},
             unseen=[*untested_devices(reports, self._nproc), *not_seen(reports)],
-            unasked=[host for host, report in reports.items() if _is_health_unseen(report)],
+            unasked=[host for host, report in reports.items() if report.is_blind],
             warnings={host: report.warnings for host, report in reports.items()},
         )
 
@@ -270,11 +271,6 @@ def _to_do(host: str, state: str) -> str:
 
 def _resume(host: str) -> str:
     return f"scontrol update nodename={host} state=resume"
-
-
-def _is_health_unseen(report: HostReport) -> bool:
-    """Whether a host's health was not looked at, or not to the end; a tool that it lacks is another matter."""
-    return any((each.subject, each.severity) == ("health", "not seen") for each in report.findings)
 
 
 def recorded(path: Path, vendor: str, nproc: int | None) -> AcceptRecord:

@@ -17,7 +17,7 @@ def show_reports(reports: Mapping[str, HostReport]) -> None:
         "", ("host", "verdict", "kernel", "Docker", "image", "devices", "clock", "interface"), _host_rows(reports)
     )
     every = [finding for report in reports.values() for finding in report.findings]
-    findings = [finding for finding in every if finding.severity != "not seen"]
+    findings = [finding for finding in every if finding.severity in ("failure", "warning")]
     if findings:
         rows = [
             (f.host, words(f.severity), *map(words.reason, (f.subject, f.found, f.expected, f.action)))
@@ -37,9 +37,8 @@ def not_seen(reports: Mapping[str, HostReport]) -> list[str]:
     """A sentence for each thing that could not be looked at: on which hosts, and why."""
     unseen: dict[tuple[str, str], list[str]] = {}
     for report in reports.values():
-        for finding in report.findings:
-            if finding.severity == "not seen":
-                unseen.setdefault((finding.subject, finding.found), []).append(finding.host)
+        for finding in report.unseen:
+            unseen.setdefault((finding.subject, finding.found), []).append(finding.host)
     found = []
     for (subject, why), hosts in unseen.items():
         shown = ", ".join(hosts[:SHOWN])

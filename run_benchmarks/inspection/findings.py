@@ -11,7 +11,7 @@ from vendors.health import Severity
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One thing a host lacks (`failure`), that a person should know (`warning`), or that could not be looked at (`not
-    seen`); `case`: the only case concerned.
+    seen`; `blind`, if no host is accepted without it); `case`: the only case concerned.
     """
 
     host: str
@@ -59,6 +59,16 @@ class HostReport:
     def failed(self) -> bool:
         """Whether the host cannot take part in any case."""
         return any(finding.severity == "failure" and finding.case is None for finding in self.findings)
+
+    @property
+    def unseen(self) -> list[Finding]:
+        """The findings that tell what could not be looked at."""
+        return [each for each in self.findings if each.severity in ("not seen", "blind")]
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether something could not be looked at without which no host is accepted."""
+        return any(each.severity == "blind" for each in self.findings)
 
     @property
     def objections(self) -> list[str]:

@@ -39,13 +39,18 @@ LASTING = re.compile(r"read-only|fallen off the bus| UE |ncorrect", re.IGNORECAS
 T = TypeVar("T")
 
 
-def examine_health(hosts: Mapping[str, Host], reports: Mapping[str, HostReport], plan: Plan) -> None:
+def examine_health(
+    hosts: Mapping[str, Host], reports: Mapping[str, HostReport], plan: Plan, more_data: Collection[str] = ()
+) -> None:
     """Look at all hosts whose report has no finding yet or that told their facts, and add what is wrong with each.
+
+    more_data: folders of data beside those of the plan's cases.
 
     Each host resolves the names of the others and sends them the largest frame, of many MOST_PEERS of them.
     """
     folders = ("/", "/tmp", "/var", str(Path(plan.code_dir_host).parent), str(Path(plan.log_root_host).parent))
-    data = {case.data_dir_host for case in plan.cases if case.data_dir_host} - {*folders}
+    data = {case.data_dir_host for case in plan.cases if case.data_dir_host}
+    data = (data | {*more_data}) - {*folders}
     names = [name for name in hosts if reports[name].facts is not None or not reports[name].findings]
     asked = [[*folders, *sorted(data), "--", *others] for others in peers_of(names)]
     peers = peers_of([hosts[name].address for name in names])
@@ -54,7 +59,7 @@ def examine_health(hosts: Mapping[str, Host], reports: Mapping[str, HostReport],
     result = for_each({name: hosts[name] for name in names}, lambda host: _look(host, script, arguments[host.name]))
     healths = dict(result.succeeded)
     for name, error in result.failed.items():
-        reports[name].add("health", str(error)[:MOST_CHARACTERS], "an answer", "log in and look", "not seen")
+        reports[name].add("health", str(error)[:MOST_CHARACTERS], "an answer", "log in and look", "blind")
     addresses = {hosts[name].address: name for name in names}
     found_of = [*_unasked(healths, plan.vendor), *judged(healths, addresses, data)]
     for name, found in found_of:
@@ -77,7 +82,9 @@ def _are_devices_asked(health: HostHealth, check: HealthCheck | None) -> bool:
     """Whether accelerators were asked for their state, or the vendor's own script says that they do not answer."""
     if check is None or not health.is_whole:
         return not health.is_whole
-    silent = (what for what, _ in health.of("cannot", 2) if f'say cannot "{what}\t' in check.script)
+    silent = (
+        what for key in ("cannot", "blind") for what, _ in health.of(key, 2) if f'say {key} "{what}\t' in check.script
+    )
     return check.key in health.lines or any(what.endswith(check.kind) for what in silent)
 
 
@@ -114,17 +121,16 @@ def judged(
     checks = health_checks()
     for name, health in healths.items():
         for found in (
-            *_kernel_log(health, [check.judged_log for check in checks if check.judged_log is not None]),
+            *_kernel_log(health, checks),
             *_of_host(health),
             *_names_and_clocks(health),
             *device_state(health, checks),
             *_storage(health, data),
         ):
             yield name, found
-        for what, why in health.of("cannot", 2):
-            yield name, (what, why, "an answer", "install the tool or give permission", "not seen")
+        yield from ((name, found) for found in _untold(health))
         if not health.is_whole:
-            yield name, ("health", "not looked at to the end", "an answer", "log in and look", "not seen")
+            yield name, ("health", "not looked at to the end", "an answer", "log in and look", "blind")
     yield from odd_answers(
         {
             name: {asked: frozenset(filter(None, told.split(","))) for asked, told in health.of("resolved", 2)}
@@ -140,15 +146,29 @@ def judged(
         yield from _unlike_data(healths, folder)
 
 
-def _kernel_log(health: HostHealth, explained: Sequence[re.Pattern[str]]) -> Iterator[Found]:
-    lines = [line for _, line in health.of("log_line", 2)]
-    other = [line.strip()[:MOST_CHARACTERS] for line in lines if not any(each.search(line) for each in explained)]
+def _untold(health: HostHealth) -> Iterator[Found]:
+    for what, why in health.of("cannot", 2):
+        yield what, why, "an answer", "install the tool or give permission", "not seen"
+    for what, why in health.of("blind", 2):
+        yield what, why, "an answer", "install the tool or give permission", "blind"
+
+
+def _kernel_log(health: HostHealth, checks: Iterable[HealthCheck]) -> Iterator[Found]:
+    explained = [check.judged_log for check in checks if check.judged_log is not None]
+    other = [
+        line.strip()[:MOST_CHARACTERS] + (f", {times} times" if times.isdecimal() and int(times) > 1 else "")
+        for times, line in health.of("log_line", 2)
+        if not any(each.search(line) for each in explained)
+    ]
     other.sort(key=lambda line: bool(LASTING.search(line)))
     if other:
         more = f"; {len(other) - SHOWN} more" if len(other) > SHOWN else ""
         action = "look at the disk, memory or device that the kernel names"
         is_lasting = bool(LASTING.search(other[-1]))
         yield "kernel log", "; ".join(other[-SHOWN:]) + more, "no hardware errors", action, _severity(is_lasting)
+    for (count,) in health.of("log_cut", 1):
+        found = f"{count[:MOST_CHARACTERS]} lines more, of other kinds than the first 64"
+        yield "kernel log", found, "fewer kinds", "read them there: dmesg, journalctl -k", "not seen"
 
 
 def _of_host(health: HostHealth) -> Iterator[Found]:
@@ -319,16 +339,35 @@ def _narrow(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
         for (line,) in health.of("pci", 1)
         if len(words := line.split()) == 4 and words[2].isdecimal() and words[3].isdecimal()
     ]
-    usual = _usual((kind, now) for _, _, kind, now, _ in devices)
+    lanes = _lanes(devices)
+    usual = {kind: max(own, key=lambda width: (own.count(width), width)) for kind, own in lanes.items()}
     elsewhere = _at_other_hosts(devices)
     for name, device, kind, now, most in devices:
         best = usual[kind] if now < most else elsewhere.get((name, device), usual[kind])
-        if now < most or now < best:
-            is_odd = now < best
-            expected = f"x{best}, as most of its kind" if is_odd else f"x{most}, unless its slot has fewer"
+        if now < max(most, best):
+            is_odd = now < best and (_have_most_more(lanes[kind], now) or (name, device) in elsewhere)
+            expected = _expected_lanes(now, most, best, is_odd=is_odd)
             action = "reseat it; check slot, riser and bifurcation"
             is_proven = is_odd and (now < most or (name, device) in elsewhere)
             yield name, (f"PCIe {device}", f"x{now} of x{max(most, best)}", expected, action, _severity(is_proven))
+
+
+def _lanes(devices: Iterable[tuple[str, str, str, int, int]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for _, _, kind, now, _ in devices:
+        found[kind].append(now)
+    return found
+
+
+def _have_most_more(values: Sequence[float], own: float) -> bool:
+    """Whether more than half of three or more values are above one's own."""
+    return len(values) >= FEWEST and 2 * sum(value > own for value in values) > len(values)
+
+
+def _expected_lanes(now: int, most: int, best: int, *, is_odd: bool) -> str:
+    if is_odd:
+        return f"x{best}, as most of its kind"
+    return f"x{most}, unless its slot has fewer" if now < most else f"x{best}, as others of its kind"
 
 
 def _at_other_hosts(devices: Iterable[tuple[str, str, str, int, int]]) -> dict[tuple[str, str], int]:
@@ -367,9 +406,10 @@ def _slow_slots(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]
         slowest[kind][name] = min(now, slowest[kind].get(name, now))
     for name, device, kind, now, most in devices:
         if now < most:
-            faster = sum(other > now for other in slowest[kind].values())
-            is_odd = len(slowest[kind]) >= FEWEST and 2 * faster > len(slowest[kind])
-            expected = f"{most:g} GT/s, as most of its kind" if is_odd else f"{most:g} GT/s, as it and its slot can"
+            speeds = [*slowest[kind].values()]
+            is_odd = _have_most_more(speeds, now)
+            usual = Counter(filter(now.__lt__, speeds)).most_common(1)[0][0] if is_odd else most
+            expected = f"{usual:g} GT/s, as most of its kind" if is_odd else f"{most:g} GT/s, as it and its slot can"
             action = "reseat it; check slot and riser"
             yield name, (f"PCIe {device}", f"{now:g} of {most:g} GT/s", expected, action, _severity(is_odd))
 

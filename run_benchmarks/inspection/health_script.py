@@ -13,10 +13,12 @@ KERNEL_LOG = (
     "Hardware Error", "EDAC .* UE ", "EXT4-fs error", "XFS .*[Cc]orruption", "I/O error",
     "emounting filesystem read-only", "fallen off the bus", "uncorrectable hardware",
 )  # fmt: skip
+GRAVE = "[Rr]ead-only|fallen off the bus| UE |[Nn]correct|Hardware Error"
+"""Of what the kernel logs: what is not to be lost among many lines."""
 MODULES = ("mlx5_core", "ib_core", "efa", "irdma", "bnxt_re")
 # Arguments: what stands before /sys and /proc ("" on a host), folders whose file systems are looked at; "--", names to
 # resolve; "--", addresses of peers.
-# A line `cannot<TAB>what<TAB>why` says that something could not be looked at.
+# A line `cannot<TAB>what<TAB>why` says that something could not be looked at; `blind`: no host is accepted without.
 _SCRIPT = r"""
 root=$1; shift
 say() { printf '%s\t%s\n' "$1" "$2"; }
@@ -38,27 +40,30 @@ if [ -z "$log" ] || [ "${first:-0}" -gt 60 ]; then
   esac
   # The journal's lines, and those of dmesg that it lacks: it may have been full, or ended.
   log=$(printf '%s\n' "$journal" -- "$log" | awk '!late && $0 == "--" {late = 1; next} !late {known[$0] = 1} late {
-    text = $0; sub(/^\[[^]]*\] /, "", text); if (text in known) next} {print}')
+    text = $0; sub(/^(\[[^]]*\])+ /, "", text); if (text in known) next} {print}')
 fi
 if [ -n "$log" ]; then
   say log read
   printf '%s\n' "$log" | grep -E KERNEL_LOG |
-    grep -Ev 'dev (sr|fd|loop)[0-9]' | alike=ALIKE awk '{ # of lines alike the first, and how many there are
-      gsub(/\t/, " "); key = $0; sub(/^\[[^]]*\] /, "", key); known = match(key, ENVIRON["alike"]) && RLENGTH > 0
+    grep -Ev 'dev (sr|fd|loop)[0-9]' | alike=ALIKE grave=GRAVE awk '{ # of lines alike the first, and their number
+      gsub(/\t/, " "); key = $0; sub(/^(\[[^]]*\])+ /, "", key) # the time, and who called (CONFIG_PRINTK_CALLER)
+      known = match(key, ENVIRON["alike"]) && RLENGTH > 0
+      class = known ? "known" : (key ~ ENVIRON["grave"])
       if (known) key = substr(key, RSTART, RLENGTH)
       else {
         gsub(/0x[0-9a-fA-F]+|=[^ ]*/, "", key); count = split(key, words, " "); key = ""
-        for (n = 1; n <= count; n++)
-          if (words[n] !~ /^[(#]?[0-9a-fA-F.]*[0-9][0-9a-fA-F.]*[],.;:)]*$/) key = key " " words[n]
+        for (n = 1; n <= count; n++) # numbers make no kind, but that of a CPU
+          if (words[n-1] == "CPU" || words[n] !~ /^[(#]?[0-9a-fA-F.]*[0-9][0-9a-fA-F.]*[],.;:)]*$/)
+            key = key " " words[n]
       }
-      if (!(key in times) && ++kinds[known] <= 64) {keys[++kept] = key; first[key] = $0}
+      if (!(key in times) && ++kinds[class] <= 64) {keys[++kept] = key; first[key] = $0}
       times[key]++; if (!(key in first)) cut++
     }
     END {
       for (n = 1; n <= kept; n++) print "log_line\t" times[keys[n]] "\t" first[keys[n]]
-      if (cut) print "cannot\tkernel log\t" cut " lines more, of other kinds than the first 64"
+      if (cut) print "log_cut\t" cut
     }'
-else say cannot "kernel log	no permission (kernel.dmesg_restrict), or no dmesg and no journalctl"; fi
+else say blind "kernel log	no permission (kernel.dmesg_restrict), or no dmesg and no journalctl"; fi
 [ -d "$root/sys/bus/pci/devices" ] || say cannot "PCIe links	no /sys/bus/pci"
 for device in "$root"/sys/bus/pci/devices/*; do
   class=$(value "$device/class") || continue
@@ -205,6 +210,7 @@ def health_script() -> str:
     modules = (*(each for check in checks for each in check.modules), *MODULES)
     parts = {
         "KERNEL_LOG": shlex.quote("|".join((*KERNEL_LOG, *of_devices))),
+        "GRAVE": shlex.quote(GRAVE),
         "ALIKE": shlex.quote("|".join(of_devices)),
         "MODULES": shlex.join(modules),
         "DEVICES": "\n".join(f"(\n{check.script}\n)" for check in checks),  # each with variables of its own

@@ -34,6 +34,8 @@ KUNPENG = {"implementer": "0x48", "variant": "0x1", "part": "0xd01"}
         ),
         ("".join(ARM.format(n=n, **N1) for n in range(2)), "implementer 0x41, part 0xd0c, variant 0x3"),
         (ARM.format(n=0, **KUNPENG), "implementer 0x48, part 0xd01, variant 0x1"),
+        ("processor\t: 0\ncpu\t\t: POWER9, altivec supported\n", "POWER9, altivec supported"),
+        ("Model Name\t\t: Loongson-3A5000\n", "Loongson-3A5000"),
         ("model name\t:\n", platform.machine()),
         ("\x00:\n", platform.machine()),
     ],

@@ -7,7 +7,7 @@ SCRIPT = r"""
 if [ -e "$root/dev/davinci_manager" ] || command -v npu-smi >/dev/null 2>&1; then
   if state=$(asks 20 npu-smi info); then
     driver=${state#*Version: }; say version "npu-smi ${driver%%[ |]*}"
-  else state=; say cannot "state of the NPUs	npu-smi is not installed, or does not answer"; fi
+  else state=; say blind "state of the NPUs	npu-smi is not installed, or does not answer"; fi
   cards=$(printf '%s\n' "$state" | awk -F '|' '$3 ~ /^ *[A-Za-z]+ *$/ && $2 ~ /^ *[0-9]+ +[^ ]+ *$/ {
     split($2, part, " "); health = $3; gsub(/ /, "", health); print part[1], health}')
   chips=$(printf '%s\n' "$cards" | grep -c .)

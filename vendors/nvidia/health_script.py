@@ -21,7 +21,7 @@ if [ -d "$root/sys/module/nvidia" ] || [ -e /dev/nvidiactl ]; then
   asked=$asked,clocks_throttle_reasons.applications_clocks_setting,ecc.errors.uncorrected.volatile.total
   if state=$(asks 20 nvidia-smi --query-gpu="$asked" --format=csv,noheader,nounits); then
     printf '%s\n' "$state" | sed 's/^/gpu	/'
-  else say cannot "state of the GPUs	nvidia-smi is not installed, or does not answer"; fi
+  else say blind "state of the GPUs	nvidia-smi is not installed, or does not answer"; fi
   asked=gpu_bus_id,remapped_rows.pending,remapped_rows.failure
   if state=$(asks 20 nvidia-smi --query-remapped-rows="$asked" --format=csv,noheader); then
     printf '%s\n' "$state" | sed 's/^/rows	/'

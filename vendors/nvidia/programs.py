@@ -47,7 +47,7 @@ def _cells(text: str) -> Iterator[tuple[str, bool, str, str, str]]:
 def diagnosis(text: str) -> Answer:
     """The verdicts of DCGM's JSON, of version 3 (`gpu_id`, `gpu_ids`) or 4 (`entity_group`, `entity_id`).
 
-    Results that are neither good nor bad, as of a test that is skipped, are in `silent` by test.
+    Results that are neither good nor bad, as of a test that is skipped or warns, are in `told`.
 
     Raises:
         UnreadableError: it holds no verdict.
@@ -70,13 +70,17 @@ def diagnosis(text: str) -> Answer:
             if status == "fail":
                 say(failed, f"{part}: {test}" if part else test, why or "failed")
             else:
-                other.setdefault(test, []).append(" ".join(filter(None, (status or "no verdict", part, why))))
+                other.setdefault(f"{test}: {_unjudged(status)}", []).append(" ".join(filter(None, (part, why))))
     if not passed and not failed:
         raise unreadable(text)
-    silent: dict[str, str] = {}
-    for test, said in other.items():
-        say(silent, test, "; ".join(said))
-    return Answer(failed=failed, passed=passed, silent=silent)
+    told: dict[str, str] = {}
+    for verdict, said in other.items():
+        say(told, verdict, "; ".join(filter(None, said)) or "it tells no more")
+    return Answer(failed=failed, passed=passed, told=told)
+
+
+def _unjudged(status: str) -> str:
+    return "skipped" if status == "skip" else f"{status or 'no verdict'}: measured, not judged"
 
 
 def _dcgm_results(tree: object) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import vendors
+from protocol.outcome import MeasuredCase, MeasuredRound
 from run_benchmarks.acceptance.devices import untested_devices, usual_devices
+from run_benchmarks.acceptance.page import left_out_of
 from run_benchmarks.acceptance.rungs import HEALTH, NETWORK, SINGLE, Others, stages_of
-from run_benchmarks.acceptance.suspects import without_result
+from run_benchmarks.acceptance.suspects import not_run_in, without_result
 from run_benchmarks.acceptance.tools import installed, others_of, too_long, tools_of
-from run_benchmarks.console.language import Words
+from run_benchmarks.console.language import ENGLISH, Words
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.base import Completed
 from run_benchmarks.hosts.local import LocalHost
@@ -23,6 +26,7 @@ from tests.run_benchmarks.reports import a_report
 from tests.run_benchmarks.results.network_rounds import a_round
 from tests.run_benchmarks.results.recorded_runs import a_run
 from training.benchmarks.tools.pytorch.config import Config
+from training.benchmarks.tools.pytorch.outcome import OUTCOME
 from training.benchmarks.tools.table import TOOLS
 
 
@@ -198,6 +202,28 @@ def test_a_tool_that_is_there_and_gives_no_result_fails_the_rung_and_one_that_is
         assert without_result(run) == []
     for junk in (None, "x", [garbage], {"7": garbage}, {"0": "x", "1": 3}, {"x": garbage}, {"0": {"is_missing": 0}}):
         assert without_result(of_a_tool(junk)) == []
+
+
+def test_a_test_that_all_hosts_skip_or_warn_about_is_told_and_fails_no_rung() -> None:
+    """As DCGM's EUD, which most hosts have not installed."""
+    results = [
+        {"name": name, "results": [{"gpu_id": str(gpu), "status": status} for gpu in range(2)]}
+        for name, status in (("PCIe", "Pass"), ("EUD Test", "Skip"), ("Memory", "Warn"))
+    ]
+    text = json.dumps({"tests": results})
+    answer = asdict(TOOLS["dcgmi"].read(text))
+    run = of_a_tool(None)
+    (record,) = run.rounds["ACCEPT_TOOLS"]
+    (step,) = record.steps
+    step.update({key: dict.fromkeys("012", answer[key]) for key in ("failed", "silent", "told")})
+    assert without_result(run) == []
+    measured = MeasuredRound(number=1, metrics={}, steps=[step], hosts={0: "n0", 1: "n1", 2: "n2"})
+    findings = OUTCOME.findings(MeasuredCase(name="t", config={}, nnodes=3, nproc=1), measured)
+    assert {(each.kind, each.severity, each.drained_hosts) for each in findings} == {("not_run", "warning", ())}
+    record.findings[:] = findings
+    skipped, warned = (left_out_of(said, ENGLISH) for said in not_run_in(run))
+    assert skipped == "not run: dcgmi EUD Test: skipped: GPU 0; GPU 1 on n0, n1, n2"
+    assert warned == "dcgmi Memory: warn: measured, not judged: GPU 0; GPU 1 on n0, n1, n2"
 
 
 def test_a_host_has_as_many_ranks_as_most_hosts_have_devices(tmp_path: Path) -> None:

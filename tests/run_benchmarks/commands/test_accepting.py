@@ -163,11 +163,13 @@ def test_a_node_that_slurm_has_out_of_service_is_taken_out_and_the_others_are_lo
     asked = asked._replace(changes=changes)
     seen: list[str] = []
 
-    def looked(reached: Sequence[str], reports: Mapping[str, HostReport], plan: object) -> None:
+    def looked(reached: Sequence[str], reports: Mapping[str, HostReport], plan: object, data: object) -> None:
         seen.extend(reached)
-        reports["n2"].add("health", "no answer", "an answer", "log in and look", "not seen")
+        assert data == ["/data/of/mine"], "of the user's own cases, which are not planned"
+        reports["n2"].add("kernel log", "no permission", "an answer", "give it", "blind")
         reports["n0"].add("clock", "no tool", "an answer", "install one", "not seen")
 
+    monkeypatch.setattr(accepting, "data_paths", lambda _: [("/data/of/mine", "/data")])
     monkeypatch.setattr(accepting, "examine_health", looked)
     found = Acceptance(asked, asked.settings(), tmp_path, 1).gate(["n0", "n1", "n2"])
     assert seen == ["n0", "n2"] and found.sick == {"n1": ["Slurm: n1 is down*: look why with sinfo -R"]}

@@ -73,7 +73,7 @@ PASSED: dict[str, tuple[str, ...]] = {
         "read-only|fallen off the bus| UE |ncorrect",
         "{} more",
         "not seen",
-        'say cannot "',
+        'say {} "',
     ),
     "run_benchmarks/inspection/health_of_devices.py": ("not seen",),
     "vendors/health.py": ("not seen",),

@@ -180,7 +180,7 @@ def test_a_link_that_is_down_beside_others_that_are_up_is_a_failure() -> None:
 def test_without_answers_of_ascends_tools_nothing_is_passed(tmp_path: Path) -> None:
     root = tree(tmp_path, host_files() | {"dev/davinci_manager": ""})
     found = of_devices(said({"n0": looked(root, alone=True)}))
-    assert found[("state of the NPUs", "npu-smi is not installed, or does not answer")] == "not seen"
+    assert found[("state of the NPUs", "npu-smi is not installed, or does not answer")] == "blind"
     table = (DATA / "vendors/npu-smi.txt").read_text()
     mute = {"npu-smi": f"[ \"$*\" = info ] && printf '%s\\n' {shlex.quote(table)}", "hccn_tool": "exit 1"}
     health = looked(tree(tmp_path / "1", host_files()), programs=mute)

@@ -142,7 +142,7 @@ def test_what_cannot_be_read_passes_nothing(tmp_path: Path) -> None:
     (severity,) = [
         value for key, value in found.items() if key[1] == "kernel log" and key[2].startswith("no permission")
     ]
-    assert severity == "not seen"
+    assert severity == "blind"
     assert ("n0", "health", "not looked at to the end") in said({"n0": parsed("log\tread\n")})
 
 
@@ -217,12 +217,24 @@ def test_lines_alike_hide_no_other_line_of_the_kernel_log(tmp_path: Path) -> Non
         "79 of 0000:3b:00, 1 times since the boot": "failure",
         "31 of 0000:86:00, 2 times since the boot": "warning",
         "13 of 0000:86:00, 70 times since the boot": "warning",
-        f"{block}; {read_only}": "failure",
+        f"{block}, 70 times; {read_only}": "failure",
     }
     disks = "".join(f"[ 9.{n}] I/O error, dev sd_{n % 80}x, sector {n}\n" for n in range(160))
     found = said({"n0": looked(root, f"{disks}{LOG}")})
     assert found["n0", "kernel log", "32 lines more, of other kinds than the first 64"] == "not seen"
     assert found["n0", "XID", "79 of 0000:3b:00, 1 times since the boot"] == "failure"
+
+
+def test_many_kinds_of_lines_hide_no_grave_one_and_no_second_cpu(tmp_path: Path) -> None:
+    """70 disks' errors, then what lasts; with the caller that a kernel may write, which makes no kinds."""
+    lines = "".join(f"[ 9.{n}][  T{n}] I/O error, dev sd_{n}x, sector {n}\n" for n in range(70))
+    grave = ["EXT4-fs (nvme0n1p2): Remounting filesystem read-only"]
+    grave += [f"mce: [Hardware Error]: CPU {cpu}: Machine Check: 0 Bank {cpu}: b2" for cpu in (3, 9)]
+    lines += "".join(f"[ 10.{n}][  T{n}] {grave[n % 3]}\n" for n in range(6))
+    found = said({"n0": looked(tree(tmp_path, host_files()), lines)})
+    (told,) = [key[2] for key, severity in found.items() if key[1] == "kernel log" and severity == "failure"]
+    assert all(f"] {line}, 2 times" in told for line in grave) and told.endswith("; 64 more")
+    assert found["n0", "kernel log", "6 lines more, of other kinds than the first 64"] == "not seen"
 
 
 def test_what_differs_from_most_hosts_is_named_and_nobody_else(tmp_path: Path) -> None:
@@ -314,6 +326,9 @@ def test_a_port_split_on_one_host_is_a_failure_and_one_that_is_so_everywhere_is_
     slow = [("3b", 16, 16), ("5e", 16, 4), ("9a", 8, 8)]
     assert widths([usual] * 3 + [[(bus, now, most) for bus, most, now in slow]]) == {"n3 5e": "failure"}
     assert widths([usual] * 3 + [usual[1:]]) == {"n3 9a": "warning"}, "no other host has as many"
+    wide, narrow = [("3b", 16, 16)], [("3b", 8, 16)]
+    assert widths([wide, narrow]) == {"n1 3b": "warning"} and widths([narrow, wide]) == {"n0 3b": "warning"}
+    assert widths([narrow, wide, wide]) == {"n0 3b": "failure"}
 
 
 def widths(hosts: Sequence[Sequence[tuple[str, int, int]]]) -> dict[str, str]:
@@ -448,22 +463,22 @@ def test_a_root_that_is_an_image_is_neither_full_nor_damaged_and_a_data_path_tha
 def test_a_folder_of_data_that_is_read_only_is_a_failure_where_most_hosts_can_write_and_none_where_nobody_can(
     locked: int, hosts: int, severity: str
 ) -> None:
-    """The script is given the folders of data of all cases, and one that is full may still be read."""
+    """The script is given all folders of data, also those of no case, and one that is full may still be read."""
     names = [f"n{n}" for n in range(hosts)]
 
     def answers(name: str, argv: Sequence[str]) -> SimpleNamespace:
-        assert argv[4:11] == ["", "/", "/tmp", "/var", "/a", "/a", "/data"]
+        assert argv[4:12] == ["", "/", "/tmp", "/var", "/a", "/a", "/data", "/more"]
         lines = "readonly\t/data\n" if name in names[:locked] else "space\t/data\t100\t0\n"
         return SimpleNamespace(stdout=f"{lines}end\tok\n")
 
-    cases = [SimpleNamespace(data_dir_host=folder) for folder in ("/data", None, "/data")]
+    cases = [SimpleNamespace(data_dir_host=folder) for folder in ("/data", None)]
     plan: Any = SimpleNamespace(vendor="cpu", code_dir_host="/a/b", log_root_host="/a/c", cases=cases)
     made: Any = {
         name: SimpleNamespace(name=name, address=name, run=lambda argv, name=name, **_: answers(name, argv))
         for name in names
     }
     reports = {name: HostReport(host=name) for name in names}
-    examine_health(made, reports, plan)
+    examine_health(made, reports, plan, ["/more"])
     told = [(each.found, each.severity) for report in reports.values() for each in report.findings]
     read_only = [how for what, how in told if "read-only" in what]
     assert read_only == ([severity] * locked if severity else [])
@@ -584,7 +599,7 @@ def test_the_state_of_gpus_is_read_from_the_drivers_tool_and_its_absence_passes_
     assert others["n2", "GPUs with NVLinks", "0"] == "warning", "none of its devices shows what those of others do"
     without = said({"n0": looked(tmp_path, programs={"nvidia-smi": "exit 9"})})
     assert without["n0", "NVLinks", "nvidia-smi nvlink -s does not answer"] == "not seen"
-    assert without["n0", "state of the GPUs", "nvidia-smi is not installed, or does not answer"] == "not seen"
+    assert without["n0", "state of the GPUs", "nvidia-smi is not installed, or does not answer"] == "blind"
 
 
 @pytest.mark.parametrize(
@@ -631,6 +646,13 @@ def test_a_nic_slower_than_its_slot_can_be_is_told_and_fails_where_those_of_most
     found = {key: severity for key, severity in said(healths).items() if key[1].startswith("PCIe")}
     assert {f"{host} {subject[10:12]}": severity for (host, subject, _), severity in found.items()} == expected
     assert {what for *_, what in found} == {"16 of 32 GT/s"}
+
+
+def test_a_slower_nic_is_told_the_speed_that_most_have(tmp_path: Path) -> None:
+    healths = {f"n{n}": looked(nics(tmp_path / f"{n}", speed)) for n, speed in enumerate([16.0, 16.0, 16.0, 8.0])}
+    expected = {host: wanted for host, (subject, _, wanted, _, _) in judged(healths) if subject.startswith("PCIe")}
+    slot = "32 GT/s, as it and its slot can"
+    assert expected == {"n0": slot, "n1": slot, "n2": slot, "n3": "16 GT/s, as most of its kind"}
 
 
 def test_a_nic_as_fast_as_the_port_above_it_is_no_finding(tmp_path: Path) -> None:

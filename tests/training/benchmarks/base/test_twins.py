@@ -171,10 +171,18 @@ def test_processors_of_other_types_are_another_kind(tmp_path: Path, monkeypatch:
     """Which a rank reads from /proc/cpuinfo: with the same capability, threads and build of torch."""
     cpuinfo, kinds = tmp_path / "cpuinfo", set()
     monkeypatch.setattr(accelerator, "Path", lambda _: cpuinfo)
-    for text in ("model name: a CPU\n", "model name: another CPU\n", ARM.format(n=0, **N1), ARM.format(n=0, **KUNPENG)):
+    virtual = "vendor_id: {}\ncpu family: 15\nmodel: 6\nmodel name: Common KVM processor\n"
+    makers = (virtual.format(maker) for maker in ("GenuineIntel", "AuthenticAMD"))
+    for text in (
+        *makers,
+        "model name: a CPU\n",
+        "model name: another CPU\n",
+        ARM.format(n=0, **N1),
+        ARM.format(n=0, **KUNPENG),
+    ):
         cpuinfo.write_text(text)
         kinds.add(kind_of(CPU))
-    assert len(kinds) == 4
+    assert len(kinds) == 6
 
 
 def test_the_number_of_threads_makes_another_kind() -> None:

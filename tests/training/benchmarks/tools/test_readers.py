@@ -54,7 +54,7 @@ def test_dcgm_tells_the_device_that_failed_and_why_in_both_forms() -> None:
     assert (fourth.failed, fourth.passed) == ({"GPU 5: memory": "GPU memory is bad"}, 1)
     noise = "Warning: nv-hostengine is old\n" + (DATA / "dcgmi3.json").read_text()
     assert TOOLS["dcgmi"].read(noise) == third
-    assert third.silent == {"Targeted Stress": "skip GPU 3"} and fourth.silent == {}
+    assert third.told == {"Targeted Stress: skipped": "GPU 3"} and fourth.told == {}
 
 
 def test_what_dcgm_skips_passes_nothing() -> None:
@@ -64,7 +64,8 @@ def test_what_dcgm_skips_passes_nothing() -> None:
     results: list[dict[str, object]] = [{"gpu_id": "0", "status": "Pass"}, {"gpu_id": "1", "status": "Skip"}]
     results.append({"gpu_id": "2", "status": "Warn", "warnings": ["hot"]})
     found = TOOLS["dcgmi"].read(json.dumps({"tests": [{"name": "PCIe", "results": results}]}))
-    assert (found.passed, found.failed, found.silent) == (1, {}, {"PCIe": "skip GPU 1; warn GPU 2 hot"})
+    assert (found.passed, found.failed, found.silent) == (1, {}, {})
+    assert found.told == {"PCIe: skipped": "GPU 1", "PCIe: warn: measured, not judged": "GPU 2 hot"}
 
 
 def test_rvs_tells_figures_and_its_own_verdicts_also_in_colour() -> None:

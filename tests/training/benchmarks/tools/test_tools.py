@@ -53,6 +53,7 @@ def test_tools_run_on_every_host_and_between_them_and_those_that_are_missing_are
     program(bin_folder, "nvbandwidth", f"cat {DATA}/nvbandwidth.txt; echo $* >> {tmp_path}/called")
     program(bin_folder, "ib_write_bw", f"exec {sys.executable} {stand_in} $*")
     program(bin_folder, "rvs", f"cat {DATA}/rvs.txt; exit 1")
+    program(bin_folder, "dcgmi", f"cat {DATA}/dcgmi3.json")
     tools = ["nvbandwidth", "ib_write_bw", "rvs", "dcgmi", "ib_write_lat"]
     settings = [f"tools={tools}", 'devices=["mlx5_0"]', 'arguments={"nvbandwidth": "-t \'a b\'"}']
     words = [part for setting in settings for part in ("--set", setting)]
@@ -68,11 +69,10 @@ def test_tools_run_on_every_host_and_between_them_and_those_that_are_missing_are
     one, two = figure["values_of_ranks"]
     assert one == two > 0, "both ends of the only pair have its figure"
     assert steps["rvs"]["failed"].keys() == {"0", "1"}
-    missing = {"why": "dcgmi is not installed", "is_missing": True}
-    assert steps["dcgmi"]["not_run"] == {"0": missing, "1": missing}
+    assert steps["dcgmi"]["told"] == {rank: {"Targeted Stress: skipped": "GPU 3"} for rank in "01"}
     assert steps["ib_write_lat"]["not_run"]["1"]["why"] == "ib_write_lat is not installed"
     (finished,) = values_of(tmp_path / "rank0.out.log", Event.FINISHED)
-    assert (finished["figures"], finished["failed"], finished["not_run"]) == (19, 2, 4)
+    assert (finished["figures"], finished["failed"], finished["not_run"]) == (19, 4, 2)
 
 
 @pytest.mark.torch

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from training.benchmarks.driver.workload.accelerator import accelerators, device_name, is_accelerator
+from training.benchmarks.driver.workload.accelerator import accelerators, device_name, is_accelerator, processor_type
 
 TEST = "training"
 LAYERS, HEADS, WIDTH_STEP = 4, 4, 64
@@ -45,7 +45,7 @@ def kind_of(device: torch.device, *versions: str) -> int:
     if is_accelerator(device):
         about += [accelerators(device).capability(device), accelerators(device).multiprocessors(device)]
     else:
-        about += [torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()]
+        about += [processor_type(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()]
     return int.from_bytes(hashlib.sha256(repr(about).encode()).digest()[:8], "big") >> 1
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 import vendors
-from common.processor import cpu_name
+from common.processor import cpu_name, cpu_type
 from training.benchmarks.driver.workload.placement import ProcessGroupError
 from vendors.device import Accelerators
 
@@ -71,3 +71,8 @@ def vendor_here() -> str:
 def device_name(device: torch.device) -> str:
     """The driver's name of the device; of the CPU the model's name."""
     return accelerators(device).name(device) if is_accelerator(device) else cpu_name(Path("/proc/cpuinfo"))
+
+
+def processor_type() -> str:
+    """The host's processor, with the numbers of its type."""
+    return cpu_type(Path("/proc/cpuinfo"))

@@ -32,6 +32,7 @@ class ToolsOutcome(DefaultOutcome):
                 *_slow(step, measured, limit if is_measured(limit) else _LIMIT),
                 *_not_run(step, measured),
                 *_silent(step, measured),
+                *_told(step, measured),
             )
         ]
 
@@ -182,6 +183,19 @@ def _silent(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartFi
             more = f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else ""
             said = f"not run: {test}: {next(iter(hosts.values()))} on {', '.join([*hosts][:SHOWN])}{more}"
             yield _finding(tuple(hosts), "not_run", said, "look why, or leave the device out", "warning")
+
+
+def _told(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartFinding]:
+    """The verdicts that are neither good nor bad: they pass nothing, and accuse nobody."""
+    hosts: dict[tuple[str, str], list[str]] = {}
+    for rank, told in _by_rank(step, "told", measured).items():
+        for verdict, why in told.items():
+            hosts.setdefault((str(verdict), str(why)), []).append(measured.hosts[rank])
+    for (verdict, why), names in hosts.items():
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        where = f" on {', '.join(names[:SHOWN])}{more}" if len(names) > 1 else ""
+        said = f"{step.get('tool')} {verdict}: {why}{where}"
+        yield _finding(tuple(names), "not_run", said, "follow the tool's manual", "warning")
 
 
 def _finding(

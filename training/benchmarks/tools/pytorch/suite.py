@@ -52,12 +52,16 @@ def _result(name: str, every: Sequence[dict[str, Any]]) -> dict[str, Any]:
     ]
     return {
         "figures": figures,
-        "failed": {str(rank): host["failed"] for rank, host in enumerate(every) if host.get("failed")},
+        **{key: _by_rank(every, key) for key in ("failed", "silent", "told")},
         "passed": [host.get("passed", 0) for host in every],
-        "silent": {str(rank): host["silent"] for rank, host in enumerate(every) if host.get("silent")},
         "not_run": {
             str(rank): {"why": host["not_run"], "is_missing": host["is_missing"]}
             for rank, host in enumerate(every)
             if "not_run" in host
         },
     }
+
+
+def _by_rank(every: Sequence[dict[str, Any]], key: str) -> dict[str, Any]:
+    """The values of a key that hosts send, by rank, without empty ones."""
+    return {str(rank): host[key] for rank, host in enumerate(every) if host.get(key)}
