@@ -130,13 +130,18 @@ class ClusterNetwork:
                     yield gpu, 1.0
 
     def _leaving_all(self, members: range) -> Iterator[tuple[int, float]]:
-        """Each GPU with the share of what it sends to other servers that goes to other leaves."""
-        leaf_of = {gpu: min(self._nics[gpu], default=-1) for gpu in members}
-        at_leaf = Counter(leaf_of.values())
+        """Each GPU with the share of what it sends to other servers that goes to GPUs at none of its leaves."""
         in_server = Counter(self.server[gpu] for gpu in members)
-        both = Counter((leaf_of[gpu], self.server[gpu]) for gpu in members)
-        for gpu in members:
-            others = len(members) - in_server[self.server[gpu]]
-            if others:
-                near = at_leaf[leaf_of[gpu]] - both[leaf_of[gpu], self.server[gpu]]
-                yield gpu, 1 - near / others
+        if len(in_server) < 2:
+            return
+        leaves_of = {gpu: frozenset(self._nics[gpu]) for gpu in members}
+        alike = Counter(leaves_of.values())
+        both = Counter((leaves, self.server[gpu]) for gpu, leaves in leaves_of.items())
+        at_leaf: dict[int, set[frozenset[int]]] = {}
+        for leaves in alike:
+            for leaf in leaves:
+                at_leaf.setdefault(leaf, set()).add(leaves)
+        meeting = {leaves: set[frozenset[int]]().union(*(at_leaf[leaf] for leaf in leaves)) for leaves in alike}
+        for gpu, leaves in leaves_of.items():
+            near = sum(alike[each] - both[each, self.server[gpu]] for each in meeting[leaves])
+            yield gpu, 1 - near / (len(members) - in_server[self.server[gpu]])

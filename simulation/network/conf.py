@@ -11,6 +11,8 @@ from common.errors import MistakeList, input_problem
 from simulation.topology.options import link_bandwidth
 
 KILO, MEGA = 1000, 1 << 20
+NOTES_SHOWN = 20
+_REMARK = re.compile("(#|//).*")
 _SPEEDS = (25_000_000_000, 50_000_000_000, 100_000_000_000, 200_000_000_000, 400_000_000_000, 1_600_000_000_000)
 
 
@@ -86,22 +88,25 @@ def _speeds(name: str, most: float) -> _Value:
             count, numbers = math.nan, []
         if len(numbers) != 2 * count or not numbers or not all(map(math.isfinite, numbers[::2])):
             raise ValueError("how many pairs follow, and the pairs: a speed in bit/s, a value")
-        if min(numbers[::2]) <= 0:
-            raise ValueError("speeds above 0 bit/s")
+        speeds = numbers[::2]
+        if min(speeds) <= 0 or any(speed % 1 for speed in speeds):
+            raise ValueError("speeds above 0 bit/s, whole numbers")
+        if len(set(speeds)) < len(speeds):
+            raise ValueError("each speed once")
         if not all(0 <= value <= most for value in numbers[1::2]):
             raise ValueError(f"values from 0 to {most:g}")
-        return {int(speed): value for speed, value in zip(numbers[::2], numbers[1::2], strict=True)}
+        return {int(speed): value for speed, value in zip(speeds, numbers[1::2], strict=True)}
 
     return _Value(name, read)
 
 
 def _rate(name: str) -> _Value:
-    return _Value(name, lambda words: link_bandwidth(words[0].replace("b/s", "bps")))
+    return _Value(name, lambda words: link_bandwidth("".join(words[:1]).replace("b/s", "bps")))
 
 
 def _switch(name: str) -> _Value:
     def read(words: Sequence[str]) -> bool:
-        if words[0] not in ("0", "1"):
+        if not words or words[0] not in ("0", "1"):
             raise ValueError("0 or 1")
         return words[0] == "1"
 
@@ -141,10 +146,11 @@ _WITHOUT_EFFECT = re.compile(
 
 
 def read_conf(path: Path) -> tuple[NetworkConf, list[str]]:
-    """The configuration of a file, and notes on keys that SimAI.conf does not have.
+    """The configuration of a file, and notes on the first keys that SimAI.conf does not have.
 
     Raises:
-        InputProblems: it cannot be read, a value is wrong, or is not the one that is simulated.
+        InputProblems: it cannot be read, has no key of SimAI.conf, a value is wrong, or is not the one that is
+            simulated.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -152,10 +158,14 @@ def read_conf(path: Path) -> tuple[NetworkConf, list[str]]:
         raise input_problem("--conf", path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     found: dict[str, object] = {}
     mistakes, notes = MistakeList(), list[str]()
-    for number, words in enumerate(map(str.split, lines), 1):
-        if words and not words[0].startswith("#"):
-            notes += _judged(f"{path}, line {number}", words, found, mistakes)
+    said = [(number, words) for number, line in enumerate(lines, 1) if (words := _REMARK.sub("", line).split())]
+    for number, words in said:
+        notes += _judged(f"{path}, line {number}", words, found, mistakes)
+    if len(notes) == len(said):
+        mistakes.add("--conf", path, "has no key of SimAI.conf")
     mistakes.check()
+    if len(notes) > NOTES_SHOWN:
+        notes[NOTES_SHOWN:] = [f"{path}: {len(notes) - NOTES_SHOWN} more lines have no effect"]
     conf = NetworkConf(**found)  # type: ignore[arg-type] # the readers give what the fields are
     _check_thresholds(path, conf)
     return conf, notes
@@ -173,7 +183,7 @@ def _judged(place: str, words: list[str], found: dict[str, object], mistakes: Mi
         value = _READERS[key]
         try:
             found[value.name] = value.read(words[1:])
-        except (ValueError, IndexError) as error:
+        except ValueError as error:
             mistakes.add(place, said, f"is no value of {key}: {error}")
     elif not _WITHOUT_EFFECT.fullmatch(key):
         return [f"{place}: {key[:40]} has no effect, it is no key of SimAI.conf that is known"]

@@ -99,6 +99,8 @@ class FastForward:
     def run(self, finished: Callable[[NetworkRun], None] | None = None) -> NetworkRun:
         """Work through all steps of all ranks; `finished` sees now and then, and at Ctrl-C, what has ended for good.
 
+        How busy the ports were is left out; see `with_use`.
+
         Raises:
             OverlapsError: simulating all packets takes less.
         """
@@ -121,8 +123,7 @@ class FastForward:
                     ended = int((self.finished >= 0).sum())
                     progress.advance(ended - done)
                     done = ended
-        usage, bin_ns = self._use()
-        return self._found(time.perf_counter() - began)._replace(usage=usage, bin_ns=bin_ns)
+        return self._found(time.perf_counter() - began)
 
     def _up_to(self, now: int) -> NetworkRun:
         """The run as far as no part that is still to come changes it."""
@@ -333,12 +334,15 @@ class FastForward:
         parents = _joined([sketch for _number, sketch in sketches])
         return source, target, sport, size, np.concatenate([none, *numbers]), path, back, *parents
 
-    def _use(self) -> tuple[Ints, int]:
-        """How busy the ports were, if flows were kept; see `even_use`."""
+    def with_use(self, run: NetworkRun) -> NetworkRun:
+        """The run with how busy the ports were, without packets that were sent again, if flows were kept; see
+        `even_use`.
+        """
         size, path, back = self._columns[3], *self._columns[5:7]
         packets = -(-size // self.network.conf.payload_bytes)
         ways = [(path, size + HEADER_BYTES * packets), (back, ACK_BYTES * packets)]
-        return even_use(ways, self._flows.start, self._flows.end, len(self.network.ports.bps))
+        usage, bin_ns = even_use(ways, run.start, run.end, len(self.network.ports.bps))
+        return run._replace(usage=usage, bin_ns=bin_ns)
 
     def _found(self, seconds: float) -> NetworkRun:
         counted = Counted.sum([self._counted, *(each.counted for each in self._clusters)])

@@ -82,7 +82,7 @@ def chance(sim: Simulation, packet: Record) -> float:
     """
     flow = sim.flows[packet.flow]
     ends = flow.source, flow.target, flow.sport, packet.port
-    own = flow.luck, flow.begun_again, packet.number, packet.kind
+    own = flow.luck, flow.begun_again, packet.number, packet.kind + 8 * (packet.marked >> 2)
     mixed = np.uint64(0)
     for part in ends + own:
         mixed = (mixed ^ np.uint64(part)) + MIX[0]
@@ -144,6 +144,7 @@ def answer(sim: Simulation, packet: Record) -> int:
     kind = ACK
     if packet.number == flow.expected:
         flow.expected += packet.size - HEADER_BYTES
+        flow.replies = 0
     elif packet.number > flow.expected:
         if now < flow.nack_time and flow.nack_byte == flow.expected:
             return NONE
@@ -156,8 +157,10 @@ def answer(sim: Simulation, packet: Record) -> int:
     if port == NONE:
         return NONE
     reply = new_packet(sim, packet.flow, kind, flow.expected, ACK_BYTES)
-    # The mark travels back as a flag of the ACK (2), which may be marked itself (1).
-    sim.packets[reply].marked = 2 * (packet.marked & 1)
+    # The mark travels back as a flag of the ACK (2), which may be marked itself (1); above it stands how many replies
+    # with this byte went before, so that each has a fate of its own.
+    sim.packets[reply].marked = 4 * flow.replies + 2 * (packet.marked & 1)
+    flow.replies += 1
     enqueue(sim, sim.ports[port], reply)
     return port
 

@@ -91,7 +91,7 @@ def simulate(
     sim.flows["size"] -= less * network.conf.payload_bytes
     parents = parents_of(sim)
     began = time.perf_counter()
-    loop.begin_ranks(sim, (wishes.seed + 1 + DRAWS * max(wishes.draws, default=0)) % MOST_SEED)
+    loop.begin_ranks(sim, (wishes.seed + 1) % MOST_SEED)
     with StepProgress("flows", len(sim.flows)) as progress:
         done, outcome = 0, loop.PAST_LIMIT
         while outcome in (loop.PAST_LIMIT, loop.NO_ROOM, loop.LINKS_CHANGE):

@@ -51,8 +51,8 @@ class Wishes(NamedTuple):
     """How to simulate: the time before each send (ns), the behaviour of the network, and the seed of random choices.
 
     Seed 0 keeps simultaneous starts in the order of the flows; any other shuffles them. `slowness` is how many times as
-    long as others a rank computes. `apart`: port numbers begin anew for each collective. `draws` are
-    numbers of the collectives: with another one a collective loses other packets.
+    long as others a rank computes. `apart`: port numbers begin anew for each collective. `draws[c]`
+    is mixed into the hash that decides which packets of collective c are lost.
     """
 
     latency_ns: int

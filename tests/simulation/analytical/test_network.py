@@ -75,6 +75,18 @@ def test_gpus_of_a_rail_only_network_that_do_not_reach_one_another_are_named(pha
     assert main(words) == 2 and main([*words, "--pxn"]) == 0
 
 
+def test_gpus_that_share_one_of_two_leaves_reach_each_other(tmp_path: Path) -> None:
+    """All are at two leaves without a spine, but for GPU 0, which is at one of them; `network` finds ways, too."""
+    links = [f"{gpu} {16 + gpu // 8} 2880Gbps 0.000025ms 0" for gpu in range(16)]
+    links += [f"{gpu} {leaf} 200Gbps 0.0005ms 0" for gpu in range(16) for leaf in (18, 19) if (gpu, leaf) != (0, 18)]
+    head = [f"20 8 2 2 {len(links)} H100", "16 17 18 19"]
+    (tmp_path / "n").write_text("\n".join([*head, *links, ""]), encoding="utf-8")
+    for to_all in (True, False):
+        assert ClusterNetwork(tmp_path / "n").share("TP", Division(16, 1, 1, 1, 1, 1, 0), to_all=to_all) == 1
+    words = ["--level", "flow", "--op", "AllToAll", "--size", "1M", "-r", f"{tmp_path}/n-"]
+    assert main(["network", "-n", f"{tmp_path}/n", *words]) == 0
+
+
 @pytest.mark.parametrize("leaves", ["leaf0", "leaf*"])
 @pytest.mark.parametrize(("phase", "ep"), [("ALLTOALL_EP", 4), ("ALLREDUCE", 1)])
 def test_gpus_behind_a_leaf_that_is_cut_off_are_named(leaves: str, phase: str, ep: int, tmp_path: Path) -> None:

@@ -33,7 +33,10 @@ def test_a_packet_crosses_any_number_of_switches_in_a_row(switches: int, tmp_pat
 
 
 def test_a_detour_may_be_longer_than_all_ways_were(tmp_path: Path) -> None:
+    """Flows that begin and end in the outage take it."""
     network = chain(tmp_path / "network", 12, straight=True)
-    words = ["-n", network, "--op", "AllToAll", "--size", "4M", "--send-lat", "0", "--outage", "leaf0-leaf1@20:200"]
+    words = ["-n", network, "--op", "AllReduce", "--size", "1M", "--send-lat", "0", "--outage", "leaf0-leaf1@20:9000"]
     found = simulated(request([*words, "-r", f"{tmp_path}/"], "framework"))
-    assert found.complete and found.lost
+    assert found.complete and found.lost and found.path.shape[1] == 13 + 1
+    inside = (found.start > 20_000) & (found.end < 9_000_000)
+    assert inside.sum() == 2 and set((found.path[inside] >= 0).sum(axis=1).tolist()) == {13}

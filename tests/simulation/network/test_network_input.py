@@ -105,6 +105,11 @@ def test_a_workload_that_does_not_fit_is_named_with_its_line(
             "KMIN_MAP 1 100 9\nKMAX_MAP 1 100 8\nPMAX_MAP 1 100 1\n",
             "KMIN_MAP, KMAX_MAP: KMIN must be at most KMAX, here at 100 bit/s",
         ),
+        ("KMIN_MAP 1 0.5 1\n", "is no value of KMIN_MAP: speeds above 0 bit/s, whole numbers"),
+        ("KMIN_MAP 2 100 1 100 2\n", "is no value of KMIN_MAP: each speed once"),
+        ("ENABLE_QCN\n", "ENABLE_QCN: is no value of ENABLE_QCN: 0 or 1"),
+        ("RATE_AI # 50Mb/s\n", "RATE_AI: is no value of RATE_AI: a positive number with a unit"),
+        ("# CC_MODE 1\nHASH 1\n", "SimAI.conf: has no key of SimAI.conf"),
         ("BUFFER_SIZE many\n", "is no value of BUFFER_SIZE: a number from 1 to 1e+06"),
         ("RP_TIMER\n", "is no value of RP_TIMER: a number from 0.001 to"),
         ("KMAX_MAP 2 100 1\nRATE_AI fast\n", "is no value of KMAX_MAP: how many pairs follow"),
@@ -133,12 +138,15 @@ L2_BACK_TO_ZERO 0\nHAS_WIN 1\nGLOBAL_T 0\nVAR_WIN 1\nRATE_BOUND 1\nACK_HIGH_PRIO
 
 def test_values_that_simai_ships_are_those_simulated_and_other_keys_are_told(tmp_path: Path) -> None:
     conf = tmp_path / "SimAI.conf"
-    conf.write_text(f"{SHIPPED}BUFER_SIZE 2\n# a remark\n", encoding="utf-8")
+    conf.write_text(f"{SHIPPED}BUFER_SIZE 2\n# a remark\n // one\nCC_MODE 1 # DCQCN\n", encoding="utf-8")
     found, notes = read_conf(conf)
     assert found == NetworkConf()
     assert notes == [f"{conf}, line 16: BUFER_SIZE has no effect, it is no key of SimAI.conf that is known"]
     words = ["-n", str(TOPOLOGY), "--op", "AllReduce", "--size", "1M", "--conf", str(conf), "-r", f"{tmp_path}/"]
     assert notes[0] in request(words).notes
+    conf.write_text(SHIPPED + 30 * "BUFER_SIZE 2\n", encoding="utf-8")
+    notes = read_conf(conf)[1]
+    assert len(notes) == 21 and notes[-1] == f"{conf}: 10 more lines have no effect"
 
 
 def test_where_both_thresholds_are_equal_a_deeper_queue_marks_every_packet(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import shlex
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from simulation.network.packets import network_of
 from simulation.network.packets import simulate as simulate_packets
 from simulation.network.profiles import Instance, Profile, Profiles
 from simulation.network.request import NetworkRequest
-from simulation.network.routing import ports_of
+from simulation.network.routing import Ints, ports_of
 from simulation.topology.fabric import port_names
 from tests.simulation.network import test_jobs
 from tests.simulation.network.recordings import DATA, recordings, request, simulated
@@ -402,6 +403,43 @@ def test_over_links_that_lose_packets_a_part_that_others_join_keeps_its_past(
     monkeypatch.setattr(its, "_plan", note)
     run = its.run()
     assert run.lost > 0 and again > 0 and all(when >= now for now, when in planned)
+
+
+def test_a_part_that_comes_later_does_not_change_which_packets_were_marked_before(tmp_path: Path) -> None:
+    """The later one loses others: its collective has another number."""
+    leaf = "".join(f"{gpu} 8 100Gbps 0.0005ms 0.0001\n" for gpu in range(8))
+    (tmp_path / "fabric").write_text(f"9 1 0 1 8 H100\n8\n{leaf}", encoding="utf-8")
+    asked = request(["-n", str(tmp_path / "fabric"), "--op", "AllToAll", "--size", "4M", "--tp", "4"], "clusterdyno")
+    slow = replace(asked.wishes.conf, kmin={10**11: 0.0}, kmax={10**11: 1000.0}, pmax={10**11: 0.5})
+    collectives = [*asked.job.collectives] * 2
+    profiles = Profiles(network_of(asked.fabric, slow), collectives, asked.wishes._replace(conf=slow), [0, 1])
+    first, later = (
+        Instance(number, pair, dict.fromkeys(profiles.sketch(number, pair).senders, 10**9 * number))
+        for number, pair in enumerate(collectives[0].schedules)
+    )
+    alone, together = profiles.of([first]), profiles.of([first, later])
+    assert 0 < alone.counted.marks < together.counted.marks and alone.end.max() < 10**9
+    assert together.end[: len(alone.end)].tolist() == alone.end.tolist()
+
+
+@pytest.mark.parametrize("error", ["0", "0.01"])
+def test_how_busy_links_were_is_counted_once_and_what_was_sent_again_is_told(
+    error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the run that is written, not of those with shuffled starts."""
+    leaf = "".join(f"{gpu} 4 100Gbps 0.0005ms {error}\n" for gpu in range(4))
+    (tmp_path / "fabric").write_text(f"5 1 0 1 4 H100\n4\n{leaf}", encoding="utf-8")
+    counted = list[int]()
+
+    def count(ways: Any, start: Ints, end: Ints, ports: int) -> tuple[Ints, int]:
+        counted.append(ports)
+        return even_use(ways, start, end, ports)
+
+    monkeypatch.setattr(fast_forward, "even_use", count)
+    words = ["network", "-n", f"{tmp_path}/fabric", "--op", "AllToAll", "--size", "4M", "-r", f"{tmp_path}/x-"]
+    assert main([*words, "--fast-forward"]) == 0
+    assert counted == [8] and (tmp_path / "x-links.csv").read_text().count("\n") == 9
+    assert ("links.csv has no packets that were sent again" in capsys.readouterr().out) == (error != "0")
 
 
 def test_what_others_send_does_not_change_what_a_part_loses(tmp_path: Path) -> None:

@@ -12,8 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulation.network.conf import NetworkConf
+from simulation.network.link_changes import find_all_paths
 from simulation.network.outcome import NetworkRun
+from simulation.network.packet_loop import answer, chance
 from simulation.network.packet_state import ACK_BYTES, HEADER_BYTES, PAUSE_BYTES
+from simulation.network.packet_state import DATA as DATA_KIND
+from simulation.network.packets import network_of, prepared
+from simulation.network.port_queues import new_packet
 from tests.simulation.network.recordings import DATA, request, simulated
 from tests.tiers import samples
 
@@ -124,6 +129,28 @@ def test_a_packet_that_is_missing_is_sent_again_at_once() -> None:
     runs = [run(Small([[100], [100]], 1, 100), 4 << 20, conf, seed) for seed in range(8)]
     assert all(found.complete and found.resent for found in runs)
     assert sum(int((found.end - found.start).max()) < PATIENCE_NS for found in runs) >= 6
+
+
+def test_replies_with_the_same_byte_are_lost_one_by_one(tmp_path: Path) -> None:
+    """A NACK and those after it, of second copies, too; a mark changes nothing."""
+    (tmp_path / "n").write_text("\n".join([*Small([[100], [100]], 1, 100).lines(), ""]), encoding="utf-8")
+    words = ["-n", f"{tmp_path}/n", "--op", "AllToAll", "--size", "1M", "-r", f"{tmp_path}/"]
+    asked = request(words, "framework")
+    sim = prepared(network_of(asked.fabric, replace(CONF, error_rate=0.5)), asked.job, asked.wishes)
+    find_all_paths(sim)
+    flow, port = sim.flows[0], int(sim.back[0, 0])
+    flow["expected"] = flow["size"]
+    fates = []
+    for mark in (0, 1, 0):
+        copy = new_packet(sim, 0, DATA_KIND, 0, CONF.payload_bytes + HEADER_BYTES)
+        sim.packets[copy]["marked"] = mark
+        assert answer(sim, sim.packets[copy]) == port
+        reply = sim.packets[sim.ports[port]["tail"]]
+        fates.append(chance(sim, reply))
+        assert reply["marked"] & 3 == 2 * mark
+        reply["marked"] |= 1
+        assert chance(sim, reply) == fates[-1]
+    assert len(set(fates)) == 3
 
 
 @pytest.mark.parametrize(("op", "size", "buffer"), [("AllToAll", "128M", 6), ("ReduceScatter", "64M", 0)])
