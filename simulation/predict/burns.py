@@ -27,15 +27,9 @@ def burned(known: Mapping[str, Machine], folder: Path, wanted: tuple[str, str] |
         InputProblems: the folder is no run's, its products ended too soon, ran on a device without tables, or are of
             another size, type or GPU than what is wanted.
     """
-    found = list(products(folder, "--calibrate"))
-    lasting = [each for each in found if each.seconds >= LASTS_S]
-    if found and not lasting:
-        longest = max(each.seconds for each in found)
-        hint = f"take matmul_sustained, or more iterations: clocks settle in {LASTS_S:g} s"
-        raise input_problem("--calibrate", folder, f"its products ended after {longest:.2g} s; {hint}")
     burns: dict[str, dict[str, list[SquareProducts]]] = defaultdict(lambda: defaultdict(list))
     unfit: dict[str, None] = {}
-    for each in lasting:
+    for each in _lasting(folder):
         machine = machine_of(each.device)
         if machine is None or other_part(each.device):
             allowed = f"its products ran on {each.device}; there are tables of {', '.join(known)}"
@@ -51,6 +45,16 @@ def burned(known: Mapping[str, Machine], folder: Path, wanted: tuple[str, str] |
     if wanted and burns:
         _check_fit(burns, folder, *wanted)
     return {gpu: _with_burns(known[gpu], its) for gpu, its in burns.items()}
+
+
+def _lasting(folder: Path) -> list[SquareProducts]:
+    found = list(products(folder, "--calibrate"))
+    lasting = [each for each in found if each.seconds >= LASTS_S]
+    if found and not lasting:
+        longest = max(each.seconds for each in found)
+        hint = f"take matmul_sustained, or more iterations: clocks settle in {LASTS_S:g} s"
+        raise input_problem("--calibrate", folder, f"its products ended after {longest:.2g} s; {hint}")
+    return lasting
 
 
 def _check_fit(burns: Mapping[str, Iterable[str]], folder: Path, gpu: str, precision: str) -> None:
