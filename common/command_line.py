@@ -54,6 +54,8 @@ class VerbParser(argparse.ArgumentParser):
         self.verb, self.words = verb, words
         self._renamed, self._mistakes = program.renamed, list[str]()
         self._files: list[Path] = []
+        self.elsewhere = ""
+        """The first part of names that are read like a file's, but are no files."""
 
     def read(self) -> argparse.Namespace:
         """The options of the words.
@@ -89,6 +91,8 @@ class VerbParser(argparse.ArgumentParser):
     def _missing(self) -> Iterator[str]:
         """Sentences on the files that were given and cannot be found."""
         for path in self._files:
+            if path.parts[:1] == (self.elsewhere,):
+                continue
             try:
                 path.stat()
             except OSError as error:

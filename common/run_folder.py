@@ -39,4 +39,4 @@ def read_record(path: Path, model: type[Record]) -> Record:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise input_problem(str(path), None, f"is no record of a round: {place}: {first['msg']}") from None
+        raise input_problem(str(path), None, f"is no record of a run: {place}: {first['msg']}") from None

@@ -192,9 +192,7 @@ def _machine(calibrate: Path | None, job: "TrainingJob | None") -> "Machine | No
     from simulation.predict.calibration import calibrated
     from simulation.predict.machine import machines
 
-    if measured := burns.burned(machines(), calibrate):
-        if job and job.gpu not in measured:
-            raise input_problem("--calibrate", calibrate, f"its products ran on {', '.join(measured)}, not {job.gpu}")
+    if measured := burns.burned(machines(), calibrate, (job.gpu, job.precision) if job else None):
         return measured[job.gpu] if job else None
     took = against.measured(calibrate, job.gpus if job else None, "--calibrate")
     if job is None:

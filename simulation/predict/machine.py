@@ -77,18 +77,21 @@ class Machine:
         """The machine in servers of `per_server`, each GPU with `nic_gbps` GB/s to other servers."""
         return replace(self, server=per_server, nvlink_domain=per_server, nic_GBps=nic_gbps)
 
-    def limited(self, watts: int, memory_GBps: int) -> "Machine":  # noqa: N803 - the unit's own spelling
-        """The machine at a power limit and with another memory; 0: its own.
+    def limited(self, watts: float, memory_GBps: int) -> "Machine":  # noqa: N803 - the unit's own spelling
+        """The machine at a power limit, which is at most the datasheet's, and with another memory; 0: its own.
 
         Power grows with clock times voltage squared, and voltage with the clock: clocks follow the cube root of the
         power (Chandrakasan et al., IEEE JSSC 27(4), 1992, eq. 1).
         """
         found = replace(self, memory_GBps=memory_GBps or self.memory_GBps)
-        if not watts or watts >= self.power_W:
+        watts = min(watts or self.power_W, machines()[self.gpu].power_W)
+        if watts == self.power_W:
             return found
         slower = (self.power_W / watts) ** (1 / 3)
         products = {key: factor * slower for key, factor in self.factors.products.items()}
-        source = {key: f"{text}; at {watts} of {self.power_W:g} W" for key, text in self.factors.source.items()}
+        source = {
+            key: f"{text}; at {watts:g} instead of {self.power_W:g} W" for key, text in self.factors.source.items()
+        }
         return replace(found, power_W=watts, factors=replace(self.factors, products=products, source=source))
 
     def rested(self) -> "Machine":

@@ -77,7 +77,8 @@ class MeasuredLinks:
         self._fitted, self._missing = False, dict[_Place, None]()
         times: dict[bool, dict[_Place, dict[int, _Ways]]] = {True: {}, False: {}}
         for each in _collectives(folder):
-            if each.size > 0 and each.us > 0:
+            # A call that computes of others hide adds nothing.
+            if each.size > 0 and (each.us > 0 or (each.after_compute and each.us == 0)):
                 ways = times[each.after_compute].setdefault(each.place, {}).setdefault(each.size, defaultdict(list))
                 ways[each.measured_as].append(each.us)
         self.curves: dict[_Place, _Curve] = {

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import median
 
@@ -9,7 +10,7 @@ from pydantic import BaseModel, Field, JsonValue
 
 from common.errors import InputProblems, input_problem
 from common.run_folder import read_record, rounds
-from workloads.compute.measurement import ComputeDataError, ComputeTime
+from workloads.compute.measurement import ComputeDataError, ComputeTime, checked
 from workloads.compute.operators import shape_text
 
 SUSTAINED = "matmul_sustained"
@@ -49,9 +50,9 @@ class SquareProducts:
 class _Settings(BaseModel):
     """The fields that are read of a case's settings."""
 
-    matmul_size: int = Field(ge=1)
-    iterations: int = Field(ge=1)
-    sustained_seconds: float = Field(gt=0)
+    matmul_size: int = Field(ge=1, le=1 << 24)
+    iterations: int = Field(ge=1, le=1 << 40)
+    sustained_seconds: float = Field(gt=0, le=1e6)
 
 
 class _Case(BaseModel):
@@ -90,7 +91,7 @@ def products(folder: Path, flag: str) -> Iterator[SquareProducts]:
     """
     for path in rounds(folder, flag):
         record = read_record(path, _Round)
-        steps = [step for step in record.steps if step.get("test") in _TESTS and step.get("correct") == "pass"]
+        steps = [step for step in record.steps if str(step.get("test")) in _TESTS and step.get("correct") == "pass"]
         if record.verdict not in ("pass", "degraded") or not steps:
             continue
         if len(record.devices) != 1:
@@ -113,13 +114,16 @@ def _hosts(folder: Path) -> tuple[float | None, str]:
     hosts = [read_record(each, _Host) for each in sorted(folder.glob("*_noderank*/sys_info.json"))]
     limits = [its.power_limit_w for host in hosts if host.accelerator for its in host.accelerator.devices]
     versions = {f"torch {host.packages['torch']}" for host in hosts if host.packages.get("torch")}
-    return min(filter(None, limits), default=None), ", ".join(sorted(versions)) or "torch"
+    return min((each for each in limits if each and 0 < each < inf), default=None), ", ".join(
+        sorted(versions)
+    ) or "torch"
 
 
 def _ns(values: JsonValue, side: int) -> tuple[float, ...]:
-    """ns of one product by the 1e12 operations a second of each rank."""
+    """ns of one product by the 1e12 operations a second of each rank; none where a rank has no possible one."""
     found = values if isinstance(values, list) else []
-    return tuple(2e-3 * side**3 / each for each in found if isinstance(each, int | float) and each > 0)
+    rates = [each for each in found if isinstance(each, int | float) and 1e-9 < each < 1e9]
+    return tuple(2e-3 * side**3 / each for each in rates) if len(rates) == len(found) else ()
 
 
 def times(folder: Path) -> list[ComputeTime]:
@@ -134,13 +138,13 @@ def times(folder: Path) -> list[ComputeTime]:
         raise ComputeDataError(str(error)) from None
     if not found:
         raise ComputeDataError(f"{folder}: no round of base that passed timed a product")
-    return [_row(each) for each in found]
+    return checked(folder, map(_row, found))
 
 
-def _row(each: SquareProducts) -> ComputeTime:
+def _row(each: SquareProducts) -> tuple[str | float, ...]:
     op, dtype, kernel = _TESTS[each.test]
     mean = sum(each.ns) / len(each.ns)
     spread = (max(each.ns) - min(each.ns)) / 2 / mean
     shape = shape_text(op, dict.fromkeys("mkn", each.side))
     count = each.count * len(each.ns)
-    return ComputeTime.of((each.device, op, shape, dtype, kernel, each.versions, mean, spread, count, each.source))
+    return each.device, op, shape, dtype, kernel, each.versions, mean, spread, count, each.source

@@ -19,9 +19,11 @@ if TYPE_CHECKING:  # the start of a command needs no table
     from workloads.compute.measurement import ComputeTime
 
 KIND = ("device", "op", "dtype", "source")
+GPU_TABLES = "gpu-tables"  # gpu_tables.EXTRA, whose import takes longer than the start of a command may
 
 
 def _files(parser: VerbParser) -> None:
+    parser.elsewhere = GPU_TABLES
     parser.add_argument(
         "--database", type=Path, nargs="+", default=[], metavar="FILE",
         help="databases, CSV tables, aiob's JSON, folders of runs of base, or parquet tables of aiconfigurator-core to"
@@ -138,6 +140,7 @@ def _add_merge(parser: VerbParser) -> None:
     parser.add_argument(
         "database", type=new_file, metavar="DATABASE", help="the one to add to, made if it is not there"
     )
+    parser.elsewhere = GPU_TABLES
     parser.add_argument("inputs", type=Path, nargs="+", metavar="FILE", help="what --database of the other verbs reads")
 
 

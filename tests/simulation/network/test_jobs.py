@@ -467,7 +467,7 @@ def test_mistakes_of_a_thousand_hosts_are_a_line_for_each_kind(
         (place / "NETWORK" / f"round{number}" / "round.json").write_text("{}")
     assert main([*words, str(place)]) == 2
     error = capsys.readouterr().err
-    assert error.count("is no record of a round") == 20 and "has 20 more rounds that cannot be read" in error
+    assert error.count("is no record of a run") == 20 and "has 20 more rounds that cannot be read" in error
 
 
 def test_a_local_rank_that_no_server_has_is_refused(

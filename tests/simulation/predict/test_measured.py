@@ -243,7 +243,7 @@ def test_a_lower_power_limit_and_slower_memory_make_the_parts_slower_that_they_b
     def classes(**more: str) -> Mapping[str, float]:
         its = predict(job_of({**row, **more}, "limited"), machines()["H100"])
         is_limited = more.get("power_limit_W") == "350"
-        assert ("at 350 of 700 W" in its.machine.factors.source["bf16"]) == is_limited
+        assert ("at 350 instead of 700 W" in its.machine.factors.source["bf16"]) == is_limited
         return its.classes
 
     usual, limited, memory = classes(), classes(power_limit_W="350"), classes(gpu="H100 HBM2e 96GB")

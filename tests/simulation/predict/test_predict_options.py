@@ -192,6 +192,12 @@ def test_a_burn_of_products_calibrates_the_machine_of_any_job(capsys: pytest.Cap
     assert found["predicted_ms"] > plain["predicted_ms"]  # type: ignore[operator]
     limited = asked(capsys, *words, "--calibrate", "burn", "--power-limit", "600")
     assert limited["predicted_ms"] == found["predicted_ms"]
+    for watts, limit in ((700, "700"), (700, "900"), (500, "500")):
+        its = asked(capsys, *words, "--calibrate", "burn", "--power-limit", limit)
+        assert its["power_W"] == watts
+        factor = 1.3 * 667 / 580 * (600 / watts) ** (1 / 3)
+        assert its["factors"]["products"] == pytest.approx(factor, rel=1e-3)  # type: ignore[index]
+        assert f"burns of products, at 600 W; at {watts} instead of 600 W" in its["factors"]["source"]  # type: ignore[index]
     sweep = ("sweep", "--model", "llama3_8b", "--gpu", "H200", "--gpus", "8", "--gbs", "8", "--tp", "8", "--pp", "1")
     assert cli.main([*sweep, "--calibrate", "burn", "--output", "-"]) == 0
 
@@ -210,6 +216,28 @@ def test_products_of_another_device_or_of_a_moment_calibrate_nothing(
 ) -> None:
     write_base_run(Path("burn"), device, [step("matmul_sustained", 600.0)], sustained_seconds=seconds)
     assert said in refused(capsys, *WORDS, "--calibrate", "burn")
+
+
+@pytest.mark.parametrize(
+    ("test", "size", "precision", "said"),
+    [
+        ("matmul_sustained", 4096, "bf16", "its products are squares of 4096, factors are of matmul_size = 8192"),
+        ("matmul_fp32", 8192, "bf16", "there is no table of products in fp32 on H100"),
+        ("matmul_sustained", 8192, "fp8", "its products are of bf16, not fp8"),
+    ],
+)
+def test_products_of_another_size_or_type_calibrate_nothing(
+    test: str, size: int, precision: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"matmul_size": size, "iterations": 10**6}
+    write_base_run(Path("burn"), "NVIDIA H100", [step(test, 600.0)], **settings)
+    words = (*WORDS, "--precision", precision, "--calibrate", "burn")
+    assert said in refused(capsys, *words)
+    write_base_run(Path("burn"), "NVIDIA H100", [step("matmul_sustained", 600.0), step("matmul_fp8", 900.0)])
+    # The record of the case says the size of all rounds.
+    write_base_run(Path("burn"), "NVIDIA H100", [step(test, 600.0)], iterations=10**6)
+    source = asked(capsys, *words)["factors"]["source"]  # type: ignore[index]
+    assert re.fullmatch("the median of [123] burns? of products", source), "no host tells its power limit"
 
 
 def add_round(folder: Path, *steps: Mapping[str, object], case: str = "case") -> None:
@@ -248,6 +276,10 @@ def test_collectives_that_a_run_measured_replace_those_of_the_tables(capsys: pyt
     record["steps"] = [step | ({"added_us": 60.0} if "last_rank_us" in step else {}) for step in record["steps"]]
     Path("network/case/round1/round.json").write_text(json.dumps(record))
     assert MeasuredLinks(Path("network")).collective_us("ALLGATHER", 4, 1, 1 << 20, 32) == pytest.approx(60.0)
+    hidden = [step | {"added_us": 0.0, "size_bytes": size} for step in record["steps"][-1:] for size in (1024, 2048)]
+    add_round(Path("hidden"), *hidden, *({**step, "time_us": {"p50": 0}} for step in record["steps"][:1]))
+    assert MeasuredLinks(Path("hidden")).curves == {("REDUCESCATTER", 4, None): [(1024, 0.0), (2048, 0.0)]}
+    assert asked(capsys, *words, "--measured", "hidden")["predicted_ms"] < plain["predicted_ms"]  # type: ignore[operator]
     run_folder(1.0)
     Path("run/llama/round1/round.json").write_text('{"verdict": "pass", "steps": []}')
     assert "no round that passed measured all_reduce" in refused(capsys, *words, "--measured", "run")

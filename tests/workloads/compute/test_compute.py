@@ -1,6 +1,7 @@
 """The database of compute times: look-up in three ways, error bars, merging, and files that are not to be trusted."""
 
 import json
+import math
 import os
 import sqlite3
 import subprocess
@@ -252,6 +253,16 @@ def test_products_of_base_and_times_of_aiob_are_rows_beside_those_of_tables(
     assert main(["compute", "show", "--database", str(tmp_path / "old.json"), str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert "is no record of aiob: lacks the key 'times'" in said and "is no folder of a run" in said
+
+
+def test_odd_records_of_base_are_left_out_or_refused(tmp_path: Path) -> None:
+    odd = [step("matmul_bf16", *rates) for rates in ([math.inf], [math.nan], [700.0, 0.0], [1e-320], [10**400])]
+    odd += [{**step("matmul_bf16"), "values_of_ranks": [700.0, None]}, {**step("matmul_bf16", 1.0), "test": ["x"]}]
+    run = write_base_run(tmp_path / "run", "NVIDIA H100", [*odd, step("matmul_fp16", 500.0)], watts=math.inf)
+    assert [row.dtype for row in database.load(run)] == ["fp16"]
+    write_base_run(run, "x" * 401, [step("matmul_fp16", 500.0)])
+    with pytest.raises(ComputeDataError, match="row 2: device is 'xxxx"):
+        database.load(run)
 
 
 def test_two_processes_that_write_at_once_lose_no_row(tmp_path: Path) -> None:

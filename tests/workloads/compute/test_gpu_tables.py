@@ -69,6 +69,10 @@ def test_tables_of_an_installed_package_are_read_by_the_name_of_a_gpu(
     words = ["compute", "show", "--no_shipped", "--database"]
     assert main([*words, "gpu-tables/h100_sxm"]) == 1
     assert "requirements/gpu-tables.lock" in capsys.readouterr().err
+    for verb in (words, ["compute", "merge", "all.db"]):
+        assert main([*verb, "gpu-tables/h100_sxm", "none.db", "--what"]) == 2
+        said = capsys.readouterr().err
+        assert "none.db: No such file" in said and "h100_sxm" not in said
     folder = tmp_path / "aiconfigurator_core" / "systems" / "data" / "h100_sxm"
     for kind, table in {"gemm": PRODUCTS, "attention": DECODING, "mla": LATENT}.items():
         place = folder / kind / "trtllm" / "1.3.0rc20"

@@ -246,27 +246,39 @@ def test_aggregated_operations_are_timed_together_each_time_after_a_computation(
     config = MessageConfig(warmup_iterations=0, iterations=3, aggregate=4)
     found = measure(collective, alone, config, lambda: computed.append(collective.done.count("run")))
     assert computed[:3] == [0, 4, 8]
-    assert computed[3:6] == [12, 16, 20] and computed[6:] == [24] * 3, "in a row with the operation, and alone"
-    assert collective.done.count("run") == 25, "one more is checked"
+    assert computed[3:] == [12, 12, 12, 16, 20, 20, 20, 24, 28, 28, 28, 32, 36, 36], "alone, with operations, in turn"
+    assert collective.done.count("run") == 37, "one more is checked"
     assert found.verdict == "pass" and 0 < found.last_rank_us <= found.time_us.max
 
 
-def test_what_an_operation_adds_is_what_computes_of_others_do_not_hide(
-    alone: Team, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("disturbed", range(8))
+def test_what_an_operation_adds_is_neither_hidden_nor_a_drift_of_computes_nor_one_disturbed_row(
+    alone: Team, disturbed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a clock of its own: a transfer of 3 s that began when the last one ended, beside a compute of 2 s."""
-    now, last = 0.0, 0.0
+    """On a clock of its own: a transfer of 3 s that began when the last one ended, beside a compute of 2 s.
+
+    Computes take 20 ms longer in each row than in the one before, and in one row 50 s longer.
+    """
+    now, last, rows, calls = 0.0, 0.0, 0, 0
+
+    def barrier(_: Team) -> None:
+        nonlocal now, last, rows
+        last, rows = now, rows + 1
 
     def compute() -> None:
-        nonlocal now
-        now += 2.0
+        nonlocal now, calls
+        calls += 1
+        now += 2.0 + rows / 50 + (50.0 if rows == disturbed else 0.0)
 
     def operation() -> None:
         nonlocal now, last
-        now = last = max(now, last + 3.0)
+        now = last = max(now, last + 3.0 + rows / 50)
 
     monkeypatch.setattr(time, "perf_counter", lambda: now)
-    assert added_time(operation, alone, compute, 10) == pytest.approx(1.0)
+    monkeypatch.setattr(Team, "barrier", barrier)
+    found = added_time(operation, alone, compute, 15)
+    assert found == pytest.approx(1.0, abs=0.021 if disturbed else 1e-9)
+    assert calls <= 5 * 15, "with one for each iteration before, no more than twice three for each"
 
 
 def test_all_ranks_compute_as_many_products_as_take_the_time_asked_for(alone: Team) -> None:

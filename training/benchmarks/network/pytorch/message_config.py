@@ -61,7 +61,7 @@ class MessageConfig(CaseConfig):
         "each", description="nccl-tests: also its time, the mean of operations back to back, over all ranks"
     )
     after_compute_ms: list[Annotated[float, Field(gt=0, le=60_000)]] = Field(
-        [], description="also time each size directly after so many milliseconds of matrix products on every rank"
+        [], description="also time each size after matrix products that take the fastest rank so many milliseconds"
     )
 
     @field_validator("sizes", mode="before")

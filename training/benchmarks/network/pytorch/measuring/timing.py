@@ -20,6 +20,8 @@ from training.benchmarks.network.slow_parts.events import STALL_FACTOR, STALL_US
 
 # Operations after a comparison that take longer than the others.
 SETTLING = 2
+# Of computes with operations; one more has computes alone.
+ROWS = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,24 +109,32 @@ def measure(
 
 
 def added_time(operation: Callable[[], None], team: Team, compute: Callable[[], None], count: int) -> float:
-    """Seconds that each of `count` operations adds to as many computes in a row; ranks wait in operations alone.
+    """Seconds that each of some operations adds to as many computes in a row; ranks meet in the operations only.
 
     In a job a part of an operation is hidden: ranks leave it at different times, and those that compute first send
-    while the others compute. After a barrier all ranks compute at once, and nothing is.
+    while the others compute. After a barrier all ranks compute at once, and nothing is hidden.
+
+    Rows of computes and rows with operations take turns; the median over all neighbours is the result, so that neither
+    clocks that drift nor one row that is disturbed count as operations. Rows of two thirds of `count` keep it short.
     """
 
     def both() -> None:
         compute()
         operation()
 
+    length, elapsed_s = max(1, 2 * count // 3), timer_of(team)
+
     def seconds(run: Callable[[], None]) -> float:
         def row() -> None:
-            for _ in range(count):
+            for _ in range(length):
                 run()
 
-        return float(slowest_rank(np.array([timer_of(team)(row, team)]), team)[0])
+        return elapsed_s(row, team)
 
-    return max(0.0, seconds(both) - seconds(compute)) / count
+    rows = [seconds(run) for run in (*[compute, both] * ROWS, compute)]
+    differences = np.diff(slowest_rank(np.array(rows), team))
+    differences[1::2] *= -1
+    return max(0.0, float(np.median(differences))) / length
 
 
 def aggregated(operation: Callable[[], None], team: Team, count: int) -> Callable[[], None]:
