@@ -149,7 +149,7 @@ def read_conf(path: Path) -> tuple[NetworkConf, list[str]]:
     """The configuration of a file, and notes on the first keys that SimAI.conf does not have.
 
     Raises:
-        InputProblems: it cannot be read, has no key of SimAI.conf, a value is wrong, or is not the one that is
+        InputProblems: it cannot be read, has keys but none of SimAI.conf, a value is wrong, or is not the one that is
             simulated.
     """
     try:
@@ -161,7 +161,7 @@ def read_conf(path: Path) -> tuple[NetworkConf, list[str]]:
     said = [(number, words) for number, line in enumerate(lines, 1) if (words := _REMARK.sub("", line).split())]
     for number, words in said:
         notes += _judged(f"{path}, line {number}", words, found, mistakes)
-    if len(notes) == len(said):
+    if said and len(notes) == len(said):
         mistakes.add("--conf", path, "has no key of SimAI.conf")
     mistakes.check()
     if len(notes) > NOTES_SHOWN:
