@@ -80,12 +80,12 @@ def test_a_node_that_dies_in_mid_round_is_the_failed_host(controller: SlurmContr
     assert ("goes on without it (RUNNING)" if goes_on else "NODE_FAIL") in message, message
 
 
-def test_a_node_that_is_down_is_taken_out_by_an_acceptance_which_goes_on_with_the_other(
+def test_a_node_that_is_drained_is_taken_out_by_an_acceptance_which_goes_on_with_the_other(
     controller: SlurmController,
 ) -> None:
     controller.configure_cluster(HOSTS=["node1", "node2"])
     node = ["scontrol", "update", "nodename=node2"]
-    controller.cluster.call([*node, "state=down", "reason=disk"])
+    controller.cluster.call([*node, "state=drain", "reason=disk"])  # one that is down returns as it registers
     try:
         answer = controller.call("accept", "--nproc", "1", "--rungs", "health,single", "--budget", "5m")
     finally:
@@ -93,7 +93,7 @@ def test_a_node_that_is_down_is_taken_out_by_an_acceptance_which_goes_on_with_th
     (file,) = controller.logs.glob("accept*/accept.json")
     record = json.loads(file.read_text())
     assert answer.exit_code == 1 and record["hosts"] == {"node1": "accepted", "node2": "out"}, answer.output
-    assert record["drain"]["node2"][0].startswith("Slurm: node2 is down (disk"), record["drain"]
+    assert record["drain"]["node2"][0].startswith("Slurm: node2 is drained (disk"), record["drain"]
     assert [(rung["verdict"], rung["hosts"][-1]) for rung in record["rungs"]] == [("fail", "node2"), ("pass", "node1")]
 
 
