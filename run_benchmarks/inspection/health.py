@@ -18,7 +18,7 @@ from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.frames import lost_frames
 from run_benchmarks.inspection.health_of_devices import device_state, health_checks
-from run_benchmarks.inspection.health_script import health_script
+from run_benchmarks.inspection.health_script import LASTING, health_script
 from run_benchmarks.inspection.resolving import odd_answers
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.host_findings import FEWEST
@@ -34,7 +34,7 @@ ENDLESS = re.compile(r"\d{30,}")
 """No number of a host: to convert one of thousands of digits is an error."""
 MOST_PEERS = 8
 """Hosts that one host sends its largest frame to."""
-LASTING = re.compile(r"read-only|fallen off the bus| UE |ncorrect", re.IGNORECASE)
+_LASTING = re.compile(LASTING, re.IGNORECASE)
 """Of what the kernel logs: what does not go away by itself."""
 T = TypeVar("T")
 
@@ -160,11 +160,11 @@ def _kernel_log(health: HostHealth, checks: Iterable[HealthCheck]) -> Iterator[F
         for times, line in health.of("log_line", 2)
         if not any(each.search(line) for each in explained)
     ]
-    other.sort(key=lambda line: bool(LASTING.search(line)))
+    other.sort(key=lambda line: bool(_LASTING.search(line)))
     if other:
         more = f"; {len(other) - SHOWN} more" if len(other) > SHOWN else ""
         action = "look at the disk, memory or device that the kernel names"
-        is_lasting = bool(LASTING.search(other[-1]))
+        is_lasting = bool(_LASTING.search(other[-1]))
         yield "kernel log", "; ".join(other[-SHOWN:]) + more, "no hardware errors", action, _severity(is_lasting)
     for (count,) in health.of("log_cut", 1):
         found = f"{count[:MOST_CHARACTERS]} lines more, of other kinds than the first 64"

@@ -13,8 +13,9 @@ KERNEL_LOG = (
     "Hardware Error", "EDAC .* UE ", "EXT4-fs error", "XFS .*[Cc]orruption", "I/O error",
     "emounting filesystem read-only", "fallen off the bus", "uncorrectable hardware",
 )  # fmt: skip
-GRAVE = "[Rr]ead-only|fallen off the bus| UE |[Nn]correct|Hardware Error"
-"""Of what the kernel logs: what is not to be lost among many lines."""
+LASTING = "read-only|fallen off the bus| ue |ncorrect"
+"""Of what the kernel logs, in small letters: what stays until somebody mends it."""
+_GRAVE = f"{LASTING}|hardware error"  # not to be lost among many lines
 MODULES = ("mlx5_core", "ib_core", "efa", "irdma", "bnxt_re")
 # Arguments: what stands before /sys and /proc ("" on a host), folders whose file systems are looked at; "--", names to
 # resolve; "--", addresses of peers.
@@ -48,7 +49,7 @@ if [ -n "$log" ]; then
     grep -Ev 'dev (sr|fd|loop)[0-9]' | alike=ALIKE grave=GRAVE awk '{ # of lines alike the first, and their number
       gsub(/\t/, " "); key = $0; sub(/^(\[[^]]*\])+ /, "", key) # the time, and who called (CONFIG_PRINTK_CALLER)
       known = match(key, ENVIRON["alike"]) && RLENGTH > 0
-      class = known ? "known" : (key ~ ENVIRON["grave"])
+      class = known ? "known" : (tolower(key) ~ ENVIRON["grave"])
       if (known) key = substr(key, RSTART, RLENGTH)
       else {
         gsub(/0x[0-9a-fA-F]+|=[^ ]*/, "", key); count = split(key, words, " "); key = ""
@@ -210,7 +211,7 @@ def health_script() -> str:
     modules = (*(each for check in checks for each in check.modules), *MODULES)
     parts = {
         "KERNEL_LOG": shlex.quote("|".join((*KERNEL_LOG, *of_devices))),
-        "GRAVE": shlex.quote(GRAVE),
+        "GRAVE": shlex.quote(_GRAVE),
         "ALIKE": shlex.quote("|".join(of_devices)),
         "MODULES": shlex.join(modules),
         "DEVICES": "\n".join(f"(\n{check.script}\n)" for check in checks),  # each with variables of its own
