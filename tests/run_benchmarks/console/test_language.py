@@ -70,7 +70,6 @@ PASSED: dict[str, tuple[str, ...]] = {
         '\n{}\ndf -Pk "$1" 2>/dev/null\necho {}\ndf -Pi "$1" 2>/dev/null\ntrue\n',
     ),
     "run_benchmarks/inspection/health.py": (
-        "read-only|fallen off the bus| UE |ncorrect",
         "{} more",
         "not seen",
         'say {} "',
