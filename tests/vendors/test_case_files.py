@@ -38,6 +38,8 @@ def test_requirements_are_found_and_named(tmp_path: Path) -> None:
         ("--index-url https://host/simple", "pip option"),
         ("./wheels/foo.whl", "no requirement"),
         ("h5py 3.16", "no requirement"),
+        ("h5py==3.x", "no requirement"),
+        ("h5py; python > '3'", "no requirement"),
         ("apex", "web-login toolkit"),
         ("APEX==0.1", "web-login toolkit"),
     ],
