@@ -1,6 +1,7 @@
 """Reads a file that somebody else may have put there: never waits for a pipe, never takes more than a bound."""
 
 import errno
+import hashlib
 import os
 import stat
 from io import BufferedReader
@@ -34,3 +35,13 @@ def read_bounded(path: Path, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
         raise OSError(errno.EFBIG, f"more than {max_bytes} bytes", str(path))
     return data
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a regular file, in hex.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file.
+    """
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,15 +1,12 @@
 """Selects the wheels of a wheelhouse that an image needs."""
 
-import re
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from vendors.case_files import normalised
-
-# A wheel's file name begins with the distribution's name, escaped to contain no dash (binary distribution format).
-_NAME = re.compile(r"^(?P<name>[^-]+)-[^-]+(-[^-]+){3,4}\.whl$")
-_REQUIRES = re.compile(r"^Requires-Dist:\s*(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)", re.MULTILINE)
+from packaging.metadata import parse_email
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import InvalidWheelFilename, NormalizedName, canonicalize_name, parse_wheel_filename
 
 
 class WheelhouseError(ValueError):
@@ -29,12 +26,13 @@ def needed_wheels(wheelhouse: Path, names: Iterable[str]) -> list[Path]:
         raise WheelhouseError(f"wheelhouse {wheelhouse}: no such folder")
     there: dict[str, list[Path]] = {}
     for path in wheelhouse.glob("*.whl"):
-        match = _NAME.match(path.name)
-        if match is None:
-            raise WheelhouseError(f"{path}: not the file name of a wheel (name-version-python-abi-platform.whl)")
-        there.setdefault(normalised(match["name"]), []).append(path)
+        try:
+            there.setdefault(parse_wheel_filename(path.name)[0], []).append(path)
+        except InvalidWheelFilename as error:
+            allowed = "name-version-python-abi-platform.whl"
+            raise WheelhouseError(f"{path}: not the file name of a wheel ({allowed})") from error
     needed: dict[str, list[Path]] = {}
-    waiting = [normalised(name) for name in names]
+    waiting = [canonicalize_name(name) for name in names]
     while waiting:
         name = waiting.pop()
         if name in needed or name not in there:
@@ -44,11 +42,11 @@ def needed_wheels(wheelhouse: Path, names: Iterable[str]) -> list[Path]:
     return sorted((path for paths in needed.values() for path in paths), key=lambda path: path.name)
 
 
-def _requires(wheel: Path) -> list[str]:
+def _requires(wheel: Path) -> list[NormalizedName]:
     try:
         with zipfile.ZipFile(wheel) as archive:
             metadata = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-            text = archive.read(metadata).decode("utf-8", errors="replace")
-    except (zipfile.BadZipFile, StopIteration, OSError) as error:
-        raise WheelhouseError(f"{wheel}: not a wheel: {error or 'it has no METADATA'}") from error
-    return [normalised(match["name"]) for match in _REQUIRES.finditer(text)]
+            lines = parse_email(archive.read(metadata))[0].get("requires_dist", [])
+        return [canonicalize_name(Requirement(line).name) for line in lines]
+    except (zipfile.BadZipFile, StopIteration, OSError, InvalidRequirement) as error:
+        raise WheelhouseError(f"{wheel}: not a wheel: {str(error) or 'it has no METADATA'}") from error

@@ -10,6 +10,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from common.errors import InputProblems, stated
 from common.reading import read_bounded
+from common.shortening import few
 from common.whole_files import write_text
 from protocol.outcome import Reference
 
@@ -43,8 +44,7 @@ class CaseBaseline(BaseModel, frozen=True, extra="forbid"):
             mine, known = conditions.get(name), self.conditions.get(name)
             if mine != known:
                 differences.append(f"{name} {mine!r}, in the baseline {known!r}")
-        more = len(differences) - SHOWN_PROBLEMS
-        return "; ".join(differences[:SHOWN_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
+        return few(differences, SHOWN_PROBLEMS, "; ")
 
 
 class Baseline(BaseModel, frozen=True, extra="forbid"):

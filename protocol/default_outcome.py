@@ -6,7 +6,7 @@ Benchmarks without an outcome.py use it, with the METRICS of their config.py; th
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from statistics import median
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 from pydantic import JsonValue
 
@@ -37,7 +37,12 @@ MOST = 1e150  # its square is still a number
 
 
 class DefaultOutcome:
-    """Outcome of plain numbers. `metrics`: the metrics that every case of the benchmark has."""
+    """Outcome of plain numbers. `metrics`: the metrics that every case of the benchmark has.
+
+    `incidental`: a benchmark's settings that do not change what is measured, beside INCIDENTAL.
+    """
+
+    incidental: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, metrics: Sequence[Metric] = ()) -> None:
         self._metrics = tuple(metrics)
@@ -47,8 +52,9 @@ class DefaultOutcome:
         return self._metrics
 
     def conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
-        """All settings but INCIDENTAL ones, and the size."""
-        settings = {key: value for key, value in case.config.items() if key not in INCIDENTAL}
+        """All settings but incidental ones, and the size."""
+        left_out = (*INCIDENTAL, *self.incidental)
+        settings = {key: value for key, value in case.config.items() if key not in left_out}
         return {**settings, "nnodes": case.nnodes, "nproc": case.nproc}
 
     def references(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Mapping[str, Reference]:

@@ -6,10 +6,6 @@ from pathlib import Path
 REQUIREMENTS = "requirements.txt"
 ENVIRONMENT = Path("config") / "environment_variables.env"
 
-# A distribution name with optional extras (PEP 508), then anything: pip checks versions and markers.
-_REQUIREMENT = re.compile(
-    r"^(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:\[[^\]]*\])?\s*(?P<rest>[<>=!~;@(].*)?$"
-)
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 _REFUSED = {
     "apex": "PyPI's apex is a web-login toolkit, not NVIDIA's; use a base image that carries NVIDIA's, or build_apex"
@@ -48,7 +44,11 @@ def requirement_names(path: Path) -> list[tuple[int, str]]:
     Raises:
         CaseFileError: a line is wrong.
     """
-    names = []
+    # The hosts import this module, too, and read no requirements: there the package may be missing.
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+
+    names: list[tuple[int, str]] = []
     for number, raw in enumerate(_lines(path), start=1):
         line = re.sub(r"(^|\s)#.*$", "", raw).strip()
         if not line:
@@ -57,16 +57,12 @@ def requirement_names(path: Path) -> list[tuple[int, str]]:
             raise CaseFileError(
                 path, number, f"{line!r} is a pip option; only distributions are allowed, e.g. 'h5py==3.16.0'"
             )
-        match = _REQUIREMENT.match(line)
-        if match is None:
-            raise CaseFileError(path, number, f"{line!r} is no requirement; expected e.g. 'h5py==3.16.0'")
-        names.append((number, normalised(match["name"])))
+        try:
+            names.append((number, canonicalize_name(Requirement(line).name)))
+        except InvalidRequirement as error:
+            expected = "expected e.g. 'h5py==3.16.0'"
+            raise CaseFileError(path, number, f"{line!r} is no requirement; {expected}") from error
     return names
-
-
-def normalised(name: str) -> str:
-    """A distribution's name in the form of PEP 503: lower case, runs of `-_.` as one `-`."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def case_environment(directory: Path, config: str = "") -> dict[str, str]:

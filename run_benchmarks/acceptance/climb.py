@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from common.shortening import few
 from protocol.finding import PartFinding
 from run_benchmarks.acceptance.estimate import Estimate
 from run_benchmarks.acceptance.kinds import alike_first, kinds_of
@@ -447,8 +448,7 @@ class Climb:
         """Keep the warnings of a look at hosts, and fail the rung for whom it did not see, who is not accepted."""
         self.warned.add(looked.warnings)
         if unasked := [host for host in looked.unasked if host not in looked.sick]:
-            shown = ", ".join(unasked[:MOST_NAMED]) + ", ..." * (len(unasked) > MOST_NAMED)
-            said = f"the health of {shown} was not looked at"
+            said = f"the health of {few(unasked, MOST_NAMED)} was not looked at"
             _add_reasons(record, said if said not in record.reasons else "")
             self._untested |= {*unasked}
         return looked

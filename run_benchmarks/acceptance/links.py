@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from statistics import median
 
+from common.shortening import few
 from run_benchmarks.acceptance.kinds import node_infos
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.monitor_readings import sight_of
@@ -25,7 +26,7 @@ def idle_ports(run: LoadedRun, case: str) -> list[str]:
     for host, port, number in carried:
         if number <= IDLE * usual:
             idle.setdefault(port, []).append(host)
-    return [f"{port} of {_hosts(hosts)}: it carried next to nothing in {case}" for port, hosts in idle.items()][
+    return [f"{port} of {few(hosts, SHOWN)}: it carried next to nothing in {case}" for port, hosts in idle.items()][
         :MOST_PORTS
     ]
 
@@ -50,8 +51,3 @@ def _is_active(port: object) -> bool:
 def _name(port: dict[str, object]) -> str:
     name = port.get("name")
     return name if isinstance(name, str) else ""
-
-
-def _hosts(hosts: Sequence[str]) -> str:
-    more = f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else ""
-    return ", ".join(hosts[:SHOWN]) + more

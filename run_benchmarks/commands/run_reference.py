@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common.errors import ABSENT, Problem
+from common.shortening import shortened
 from protocol.config_file import read_config_file
 from run_benchmarks.console.command_line import DEFAULT_RESULTS
 from run_benchmarks.errors import InputProblems
@@ -220,4 +221,4 @@ def _why_not(recorded: str, option: str, trusted: bool) -> str:
 
 
 def _short(text: str) -> str:
-    return repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...")
+    return repr(shortened(text, SHOWN_CHARACTERS))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from common.reading import read_bounded
+from common.reading import read_bounded, sha256_of
 from run_benchmarks.commands.round_verification import Findings, check_round
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.console.console import say
@@ -38,7 +38,6 @@ from run_benchmarks.results.seal import (
     Seal,
     all_files,
     node_folder,
-    sha256,
     unlisted_files,
 )
 from run_benchmarks.results.signature import SignatureError, signer_of
@@ -139,7 +138,7 @@ def _check_seal(folder: Path, signers: Path | None, findings: Findings) -> set[s
         findings.add(SIGNATURE_FILE, str(error))
     if seal is None:
         return {RUN_FILE, MANIFEST_FILE}
-    findings.seal = sha256(folder / SEAL_FILE)
+    findings.seal = sha256_of(folder / SEAL_FILE)
     if folder.resolve().name != seal.run_id:
         findings.add(SEAL_FILE, f"of {seal.run_id}: the folder has another name")
     for name, digest in seal.files.items():
@@ -164,7 +163,7 @@ def _compare(folder: Path, name: str, digest: str, findings: Findings) -> None:
         if path.is_symlink() or not path.resolve().is_relative_to(folder.resolve()):
             findings.add(name, "changed: leads out of its place")
             return
-        found = sha256(path)
+        found = sha256_of(path)
     except (OSError, RuntimeError, ValueError):  # a link to itself, and a name that no file can have, too
         findings.add(name, "missing")
         return

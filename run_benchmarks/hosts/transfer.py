@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from common.reading import read_bounded
+from common.shortening import few
 from run_benchmarks.errors import CollectError, HostError, tail
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.endpoint import is_local
@@ -291,8 +292,7 @@ def _tell_left_out(
 
 
 def _names(names: list[str]) -> str:
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(map(shown, names[:NAMES_SHOWN])) + more
+    return few([*map(shown, names)], NAMES_SHOWN)
 
 
 def _manifest(text: str) -> tuple[dict[str, str], list[str]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from common.shortening import few
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.inspection.facts import SECONDS, HostFacts, read_space
@@ -45,8 +46,7 @@ def check_strangers(report: HostReport, facts: HostFacts, *, allowed: bool) -> N
     found = facts.accelerator_processes
     if not found:
         return
-    more = f" and {len(found) - SHOWN_PROCESSES} more" if len(found) > SHOWN_PROCESSES else ""
-    words = "; ".join(map(_pid_and_program, found[:SHOWN_PROCESSES])) + more
+    words = few([*map(_pid_and_program, found)], SHOWN_PROCESSES, "; ")
     report.add(
         "accelerator processes",
         f"{len(found)} at work: {words}",

@@ -11,6 +11,7 @@ import secrets
 import threading
 from collections.abc import Sequence
 
+from common.shortening import few
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.transfer import push
 from run_benchmarks.plan.code_bundle import HASH_LENGTH, CodeBundle
@@ -91,13 +92,7 @@ def differences(code: CodeBundle, listing: Sequence[str]) -> list[str]:
 
 def in_words(host: str, found: Sequence[str]) -> str:
     """A warning that names the first differences."""
-    return f"{host}: its code differed from that of this run and was replaced: {few(found)}"
-
-
-def few(found: Sequence[str]) -> str:
-    """The first differences, and the number of further ones."""
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return f"{', '.join(found[:NAMED])}{more}"
+    return f"{host}: its code differed from that of this run and was replaced: {few(found, NAMED)}"
 
 
 def _by_name(lines: Sequence[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
+from common.shortening import few
 from vendors.health import Found
 
 SHOWN = 4
@@ -67,9 +68,8 @@ def _said(own: Sequence[_Lost], others: Sequence[_Lost]) -> str:
     for lost, way in ((own, "do not reach {}"), (others, "do not reach it from {}")):
         for first in lost[:1]:
             hosts = [each.receiver if lost is own else each.sender for each in lost]
-            more = f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else ""
             most = next((each.most for each in lost if each.most.isdecimal()), None)
             smaller = f"those of {most} do" if most is not None else "small ones do"
-            peers = ", ".join(hosts[:SHOWN]) + more
-            said.append(f"frames of {first.mtu} bytes on {first.network} {way.format(peers)}; {smaller}")
+            reached = way.format(few(hosts, SHOWN))
+            said.append(f"frames of {first.mtu} bytes on {first.network} {reached}; {smaller}")
     return "; ".join(said)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from common.shortening import shortened
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.inspection.master_port import HOME_CLAIMS
 from run_benchmarks.plan.plan import Plan
@@ -78,7 +79,7 @@ def look(host: Host, plan: Plan, runtime: Runtime, since_s: int | None = None) -
 
 def few(words: Sequence[str], kind: str) -> tuple[str, ...]:
     """The first SHOWN of a host's words, each of at most SHOWN_CHARACTERS, and the number of the others."""
-    shown = (each if len(each) <= SHOWN_CHARACTERS else f"{each[:SHOWN_CHARACTERS]}..." for each in words[:SHOWN])
+    shown = (shortened(each, SHOWN_CHARACTERS) for each in words[:SHOWN])
     return (*shown, *([f"{len(words) - SHOWN} more {kind}"] if len(words) > SHOWN else []))
 
 

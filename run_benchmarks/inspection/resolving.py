@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Literal
 
+from common.shortening import few
 from vendors.health import Found
 
 SHOWN = 4
@@ -37,9 +38,10 @@ def odd_answers(answers: Answers) -> Iterator[tuple[str, Found]]:
                 unresolved[host].append(name)
             yield from _others(name, given, counted.most_common(1)[0][0])
     for host, names in unresolved.items():
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        found = f"{', '.join(names[:SHOWN])}{more} do not resolve"
-        yield host, ("names", found, "they resolve on other hosts", UNRESOLVED, "warning")
+        yield (
+            host,
+            ("names", f"{few(names, SHOWN)} do not resolve", "they resolve on other hosts", UNRESOLVED, "warning"),
+        )
 
 
 def _others(name: str, told: Mapping[str, frozenset[str]], most: frozenset[str]) -> Iterator[tuple[str, Found]]:

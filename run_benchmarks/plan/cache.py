@@ -1,12 +1,12 @@
 """Keeps between runs what saves the head node time: a folder, and in it the hashes of files seen before."""
 
 import contextlib
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from common.reading import sha256_of
 from common.whole_files import write_text
 
 
@@ -15,7 +15,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clusterdyno"
 
 
-def sha256_of(paths: Iterable[Path]) -> dict[Path, str]:
+def hashes_of(paths: Iterable[Path]) -> dict[Path, str]:
     """sha256 of each file, in hex. A file is read once per path, size and modification time, which a cache keeps.
 
     A cache that cannot be read or written only costs time.
@@ -31,8 +31,7 @@ def sha256_of(paths: Iterable[Path]) -> dict[Path, str]:
         status = path.stat()
         key = f"{path.resolve()}\n{status.st_size}\n{status.st_mtime_ns}"
         if key not in known:
-            with path.open("rb") as stream:
-                fresh[key] = hashlib.file_digest(stream, "sha256").hexdigest()
+            fresh[key] = sha256_of(path)
         hashes[path] = known.get(key) or fresh[key]
     if fresh:
         _write_cache(cache, known | fresh)

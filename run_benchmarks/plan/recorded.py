@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from common.errors import ABSENT, InputProblems, Problem
+from common.shortening import few, shortened
 from protocol.case_config import CaseConfig, ConfigT, LoadedConfig
 from protocol.case_file import CaseFile, config_of
 from protocol.masking import MASK, mask_config
@@ -94,11 +95,9 @@ def changes_since(recorded: CaseFile, now: CaseConfig) -> str:
     """The differences between a run's recorded settings and those of the files, in words; "" if there are none."""
     present = mask_config(now.model_dump(mode="json"))
     names = [key for key in {**recorded.config, **present} if recorded.config.get(key) != present.get(key)]
-    said = [f"{key} was {_short(recorded.config.get(key))}, is {_short(present.get(key))}" for key in names[:MAX_NAMED]]
-    more = [f"and {len(names) - MAX_NAMED} more"] if len(names) > MAX_NAMED else []
-    return ", ".join([*said, *more])
+    said = [f"{key} was {_short(recorded.config.get(key))}, is {_short(present.get(key))}" for key in names]
+    return few(said, MAX_NAMED)
 
 
 def _short(value: JsonValue) -> str:
-    text = repr(value)
-    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."
+    return shortened(repr(value), MAX_CHARACTERS)

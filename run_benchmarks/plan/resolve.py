@@ -13,7 +13,7 @@ from protocol.case_file import CaseFile, lost_in_json
 from protocol.config_file import common_folder, config_file, config_files
 from protocol.outcome import MeasuredCase
 from run_benchmarks.errors import InputProblems, Problem
-from run_benchmarks.plan.cache import sha256_of
+from run_benchmarks.plan.cache import hashes_of
 from run_benchmarks.plan.config_names import known_hardware, name_warnings
 from run_benchmarks.plan.mistakes import (
     any_config_file,
@@ -293,7 +293,7 @@ def _image(case: CaseSettings, settings: Settings, vendor: Vendor, requirements:
         packages=PackageSource(index=test.PIP_SOURCE, trusted_host=test.PIP_TRUSTED_HOST, wheelhouse=test.WHEELHOUSE),
         requirements=requirements,
         options=test.IMAGE_OPTIONS,
-        hashes_of=sha256_of,
+        hashes_of=hashes_of,
     )
 
 

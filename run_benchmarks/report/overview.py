@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from common.shortening import shortened
 from run_benchmarks.console.language import ENGLISH, Words
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import CaseRecord, HostRecord, RoundRecord, Verdict, worst
@@ -265,7 +266,7 @@ def _line(run: LoadedRun, case: CaseRecord, anchor: str, words: Words) -> CaseLi
         anchor=anchor,
         run=run,
         case=case,
-        reason="" if case.verdict is Verdict.PASS else _cut(words.reason(case.reason)),
+        reason="" if case.verdict is Verdict.PASS else shortened(words.reason(case.reason), REASON_CHARACTERS),
         spread=_spread([] if case.key is None else case.key.of_rounds, words),
         percent=percent,
         tone="bad" if is_below else "warn" if case.verdict is not Verdict.PASS else "good",
@@ -274,10 +275,6 @@ def _line(run: LoadedRun, case: CaseRecord, anchor: str, words: Words) -> CaseLi
         if energy is None
         else words("a round, by {meters}", meters=energy[1]),
     )
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= REASON_CHARACTERS else f"{text[:REASON_CHARACTERS]}..."
 
 
 def _spread(values: Sequence[float], words: Words) -> str:

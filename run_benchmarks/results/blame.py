@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from common.shortening import few
 from protocol.circumstance import CircumstanceKind
 from protocol.node_record import NodeExit, RankFailure
 from protocol.perflog import Event
@@ -217,8 +218,7 @@ def _nobody_before(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog])
     ]
     if not done:
         return "every failed rank lost another or waited for it, and none exited before"
-    more = f" and {len(done) - NAMED} more" if len(done) > NAMED else ""
-    names = f"{', '.join(done[:NAMED])}{more}"
+    names = few(done, NAMED)
     return f"the failed ranks lost others, and only {names} had exited, with FINISHED: they differ in what they did"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from common.reading import open_regular, read_bounded
+from common.reading import read_bounded, sha256_of
 from run_benchmarks.results.records import MAX_RECORD_BYTES, RECORD_FILE, write_record
 
 SEAL_FILE, MANIFEST_FILE = "seal.json", "code.manifest"
@@ -41,12 +41,11 @@ def write_seal(folder: Path, run_id: str, code_digest: str) -> str:
         OSError: a file cannot be read or written.
     """
     vouched = set(vouched_files(folder))
-    files = {
-        name: sha256(folder / name) for name in all_files(folder) if (folder / name).is_file() and name not in vouched
-    }
+    sealed = (name for name in all_files(folder) if (folder / name).is_file() and name not in vouched)
+    files = {name: sha256_of(folder / name) for name in sealed}
     seal = Seal(run_id=run_id, sealed_ms=time.time_ns() // 1_000_000, code_digest=code_digest, files=files)
     write_record(folder / SEAL_FILE, seal)
-    return sha256(folder / SEAL_FILE)
+    return sha256_of(folder / SEAL_FILE)
 
 
 def unseal(folder: Path) -> None:
@@ -96,13 +95,3 @@ def node_folder(host: str, node_rank: int) -> str:
 def config_digest(config: Mapping[str, object]) -> str:
     """sha256 of a case's settings in the form of run.json."""
     return hashlib.sha256(json.dumps(config, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def sha256(path: Path) -> str:
-    """sha256 of a regular file, in hex.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

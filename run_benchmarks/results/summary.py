@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from common.shortening import shortened
 from protocol.default_outcome import is_measured
 from run_benchmarks.results.metrics import Rule, Spread
 from run_benchmarks.results.outcomes import metrics_of
@@ -73,5 +74,5 @@ def show(value: Any) -> str:
     """A metric for people: four significant digits, large values as integers, or the text itself."""
     if not isinstance(value, float):
         text = str(value)
-        return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+        return shortened(text, SHOWN_CHARACTERS)
     return f"{value:.0f}" if LARGE <= abs(value) < HUGE else f"{value:.4g}"

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from common.shortening import few
 from run_benchmarks.errors import EngineSilentError, HostError, InterruptedRunError, LinkLostError, RunTimeLimitError
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection import code_folder
@@ -50,7 +51,7 @@ def note_changed_code(node: RunningNode, context: RunContext, *, is_resumed: boo
         found = found or code_folder.differences(context.code, facts.code_listing)
     node.code_digest = None if found else context.code.digest
     if found:
-        problem = f"its code was changed during the round: {code_folder.few(found)}"
+        problem = f"its code was changed during the round: {few(found, code_folder.NAMED)}"
         node.outcome.error = node.outcome.error or problem
 
 

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from common.reading import sha256_of
 from protocol.baseline_file import BaselineError, load, save
 from run_benchmarks.console.console import LOG
 from run_benchmarks.results.outcomes import failure
 from run_benchmarks.results.records import RunRecord, Verdict
-from run_benchmarks.results.seal import sha256
 from run_benchmarks.session.run_record import RunRecorder
 from run_benchmarks.settings.run import TestConf
 from run_benchmarks.state.exit_codes import EXIT_PASS
@@ -42,7 +42,7 @@ def baseline_in_use(test: TestConf) -> BaselineInUse | None:
     """
     if test.BASELINE is None:
         return None
-    return BaselineInUse(file=str(test.BASELINE), sha256=sha256(test.BASELINE), percent=test.BASELINE_PERCENT)
+    return BaselineInUse(file=str(test.BASELINE), sha256=sha256_of(test.BASELINE), percent=test.BASELINE_PERCENT)
 
 
 def is_baseline_of(file: Path, run: str) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from common.shortening import few
 from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.hosts.endpoint import SSH_PORT, Endpoint
 from run_benchmarks.settings.cluster import ClusterConf, parse_host
@@ -141,8 +142,7 @@ def home_of(name: str, cluster: ClusterConf) -> str:
 
 
 def _some(hosts: Iterable[str]) -> str:
-    names = list(dict.fromkeys(hosts))
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return few(list(dict.fromkeys(hosts)), 3)
 
 
 @functools.lru_cache(maxsize=4)

@@ -12,8 +12,8 @@ from simulation.network.packet_state import Record, Simulation
 
 # The modules that have compiled code, or whose constants and records it holds.
 SOURCES = (
-    "event_heap", "event_wheel", "link_changes", "packet_loop", "packet_state", "paths", "port_queues", "rank_steps",
-    "rates",
+    "event_heap", "event_wheel", "hashing", "link_changes", "packet_loop", "packet_state", "paths", "port_queues",
+    "rank_steps", "rates",
 )  # fmt: skip
 COMPILED = code_folder(Path(__file__).parent, SOURCES, numba.__version__)
 _CONFIG: Any = config

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulation.network.conf import NetworkConf
+from simulation.network.hashing import address
 from simulation.network.routing import Ints, Places, Ports, Routes
 from simulation.topology.fabric import GPU, SWITCH
 
@@ -167,10 +168,9 @@ def _pause_shift(bps: int, first: int) -> int:
 
 
 def node_records(count: int) -> Records:
-    """The nodes: their addresses are 11.0.0.1 plus the id, of which the lower byte is the third one."""
+    """The nodes with their addresses."""
     records = np.zeros(count, NODE)
-    nodes = np.arange(count)
-    records["address"] = 0x0B000001 + (nodes // 256) * 0x10000 + (nodes % 256) * 0x100
+    records["address"] = address(np.arange(count))
     return records
 
 

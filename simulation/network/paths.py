@@ -1,33 +1,14 @@
 """Chooses the way of a flow among equal next hops by ns-3's hash; compiled by numba."""
 
-import numpy as np
-
+from simulation.network import hashing
 from simulation.network.event_heap import jit
+from simulation.network.hashing import HOST_SEED
 from simulation.network.packet_state import NONE, Simulation
 from simulation.network.routing import Places
 
-HOST_SEED = 0x8BADF00D
 LOST = -3
 
-
-@jit
-def hashed(first: int, second: int, third: int, seed: int) -> int:
-    """MurmurHash3 (32 bits) of three words."""
-    mask = np.int64(0xFFFFFFFF)
-    h = np.int64(seed)
-    for word in (first, second, third):
-        k = (word * 0xCC9E2D51) & mask
-        k = ((k << 15) | (k >> 17)) & mask
-        k = (k * 0x1B873593) & mask
-        h ^= k
-        h = ((h << 13) | (h >> 19)) & mask
-        h = (h * 5 + 0xE6546B64) & mask
-    h ^= 12
-    h ^= h >> 16
-    h = (h * 0x85EBCA6B) & mask
-    h ^= h >> 13
-    h = (h * 0xC2B2AE35) & mask
-    return h ^ (h >> 16)
+hashed = jit(hashing.hashed)
 
 
 @jit

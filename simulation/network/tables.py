@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from simulation.flows.names import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
+from simulation.network.hashing import address
 from simulation.network.job import (
     FORWARD,
     INPUT_GRADIENT,
@@ -192,4 +193,4 @@ def flow_line(source: int, target: int, sport: int, size: int, start_ns: int, fc
 
 def address_text(node: int) -> str:
     """The address of a node as fct.txt has it."""
-    return f"{0x0B000001 + (node // 256) * 0x10000 + (node % 256) * 0x100:08x}"
+    return f"{address(node):08x}"

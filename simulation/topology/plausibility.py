@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from common import units
+from common.shortening import few
 from common.summary import counted
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, UNREACHED, Fabric
 from simulation.topology.options import GPU_TYPES
@@ -43,8 +44,7 @@ def find(
 
 def some(names: Sequence[str]) -> str:
     """The first few names and how many more there are."""
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
+    return few(names, MOST_NAMED)
 
 
 def _lonely(fabric: Fabric, tier: "array[int]", names: Sequence[str], *, one_server: bool) -> list[str]:

@@ -1,7 +1,6 @@
 """Changes a network as a fault would: slower links, cut links, slow GPUs; the latter stand in a file beside it."""
 
 import fnmatch
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 
 from common.errors import MistakeList, input_problem
 from common.progress import watched
+from common.reading import sha256_of
 from simulation.topology import options
 from simulation.topology.fabric import Fabric, empty, names, tiers
 from simulation.topology.shape import LinkText
@@ -164,7 +164,7 @@ def slow_gpus_of(path: Path) -> dict[int, float]:
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise input_problem(str(beside), None, f"must be JSON of the format `{FORMAT}`") from None
-    if data.get("topology_sha256") != hashlib.sha256(path.read_bytes()).hexdigest():
+    if data.get("topology_sha256") != sha256_of(path):
         raise input_problem(
             str(beside), None, f"belongs to another content of {path.name}: make both again, or remove it"
         )

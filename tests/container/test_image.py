@@ -239,6 +239,16 @@ def test_a_wheelhouse_without_the_workloads_wheels(tmp_path: Path) -> None:
         cpu(wheelhouse=tmp_path / "w")
 
 
+def test_a_wheel_whose_metadata_cannot_be_read_is_named(tmp_path: Path) -> None:
+    wheel(tmp_path / "w", "torch-2.13.0-py3-none-any.whl", ("sympy (>=1", "numpy"))
+    with pytest.raises(ImageSpecError, match=r"torch-2.13.0-py3-none-any.whl: not a wheel: .*\n?.*sympy"):
+        cpu(wheelhouse=tmp_path / "w")
+    with zipfile.ZipFile(tmp_path / "w" / "torch-2.13.0-py3-none-any.whl", "w") as archive:
+        archive.writestr("torch/__init__.py", "")
+    with pytest.raises(ImageSpecError, match=r"torch-2.13.0-py3-none-any.whl: not a wheel: it has no METADATA"):
+        cpu(wheelhouse=tmp_path / "w")
+
+
 @pytest.mark.parametrize("name", ["torch.whl", "torch-2.13.0-cp311-cp311-linux_x86_64.whl"])
 def test_a_file_that_is_no_wheel_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"not a zip")

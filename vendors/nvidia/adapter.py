@@ -35,7 +35,8 @@ VENDOR = Vendor(
     container_options="--gpus all --cap-add IPC_LOCK --ulimit memlock=-1",
     # What NVIDIA's container runtime mounts: `utility` brings libnvidia-ml, which a plain base image does not ask for.
     apptainer_options=("--nv",),
-    environment={"NVIDIA_DRIVER_CAPABILITIES": "compute,utility"},
+    # With WARN NCCL says why it failed, and its version, but nothing while it works.
+    environment={"NVIDIA_DRIVER_CAPABILITIES": "compute,utility", "NCCL_DEBUG": "WARN"},
     images={
         "pytorch": ImageParameters(
             template="pytorch.Dockerfile.j2",

@@ -1,5 +1,6 @@
 """Checks the names that members of a host's archive may have on the head node."""
 
+from common.shortening import shortened
 from run_benchmarks.hosts.incoming.limits import MAX_DEPTH, MAX_NAME_BYTES, MAX_PART_BYTES, PATH_MAX
 
 
@@ -44,4 +45,4 @@ def as_listed(name: str) -> str:
 def shown(name: str) -> str:
     """The name for a message: it can be encoded, and is not too long."""
     text = as_listed(name)
-    return text if len(text) <= MAX_PART_BYTES else f"{text[:MAX_PART_BYTES]}..."
+    return shortened(text, MAX_PART_BYTES)

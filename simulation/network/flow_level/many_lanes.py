@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from simulation.network.flow_level.fluid_state import Fluid, Lanes, Whole
 from simulation.network.flow_level.lanes import CostModel, LaneBook, SentFlows, Way, on_wire
-from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, HOST_SEED, PortRoutes, address, hashed
+from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, PortRoutes
+from simulation.network.hashing import HOST_SEED, address, hashed
 
 Ints = NDArray[np.int64]
 NO_PORT = -1

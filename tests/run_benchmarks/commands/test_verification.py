@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from common.reading import sha256_of
 from run_benchmarks.commands.round_verification import Findings
 from run_benchmarks.commands.status import follow_log
 from run_benchmarks.commands.verification import NoRunError, _check_expectations, show, verified, verify
@@ -22,7 +23,7 @@ from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.plan.side_by_side import Wave
 from run_benchmarks.results import records
 from run_benchmarks.results.records import RoundRecord
-from run_benchmarks.results.seal import SEAL_FILE, sha256, write_seal
+from run_benchmarks.results.seal import SEAL_FILE, write_seal
 from run_benchmarks.results.signature import sign_seal
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.session.schedule import RoundScheduler
@@ -116,7 +117,7 @@ def seal_anew(folder: Path) -> None:
     def fit(record: dict[str, Any]) -> None:
         for node in record["nodes"]:
             for name, file in node["files"].items():
-                file["sha256"] = sha256(path.parent / f"{node['host']}_noderank{node['node_rank']}" / name)
+                file["sha256"] = sha256_of(path.parent / f"{node['host']}_noderank{node['node_rank']}" / name)
 
     for path in folder.glob("*/round*/round.json"):
         edit(path, fit)
@@ -250,7 +251,7 @@ def report(folder: Path, signers: Path | None = None) -> bool:
 def test_intact(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not report(folder)
     said = capsys.readouterr().out
-    assert f"{RUN}: intact: " in said and sha256(folder / SEAL_FILE) in said
+    assert f"{RUN}: intact: " in said and sha256_of(folder / SEAL_FILE) in said
     assert 'Good "clusterdyno-seal" signature with ED25519 key SHA256:' in said, "by SEAL_KEY"
     (folder / "run.log").write_text("it goes on after the seal\n")
     assert verify(folder).problems == []

@@ -54,7 +54,7 @@ def test_strangers_on_accelerators_fail_the_check_unless_they_are_allowed(allowe
     lines = tuple(f"{pid}, /usr/bin/python x.py --token hunter2, 2000 MiB, GPU-0" for pid in range(5))
     check_strangers(report, facts(accelerator_processes=lines), allowed=allowed)
     (finding,) = report.findings
-    assert finding.found == "5 at work: 0 python; 1 python; 2 python and 2 more"
+    assert finding.found == "5 at work: 0 python; 1 python; 2 python; and 2 more"
     assert report.failed is not allowed
     check_strangers(report, facts(), allowed=False)
     assert len(report.findings) == 1

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from common.shortening import few
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.hosts.transfer import push
-from run_benchmarks.inspection.code_folder import bring, compare, few, in_words
+from run_benchmarks.inspection.code_folder import NAMED, bring, compare, in_words
 from run_benchmarks.plan.code_bundle import CodeBundle, bundle, manifest_digest
 
 HOST = LocalHost("localhost")
@@ -203,5 +204,5 @@ def test_what_arrives_broken_is_not_used(code: CodeBundle, folder: Path, tmp_pat
 
 def test_many_differences_are_told_shortly() -> None:
     found = [f"added: {number}" for number in range(7)]
-    assert few(found) == "added: 0, added: 1, added: 2, added: 3, added: 4 and 2 more"
+    assert few(found, NAMED) == "added: 0, added: 1, added: 2, added: 3, added: 4 and 2 more"
     assert in_words("node1", found[:1]) == "node1: its code differed from that of this run and was replaced: added: 0"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.inspection.health import parsed
-from tests.run_benchmarks.inspection.test_health import host_files, looked, said, tree
+from tests.run_benchmarks.inspection.made_hosts import host_files, looked, said, tree
 
 DATA = Path(__file__).parents[2] / "data"
 RAS = "sys/bus/pci/devices/0000:05:00.0/ras"

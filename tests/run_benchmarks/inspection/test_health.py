@@ -1,9 +1,7 @@
-"""Health of hosts: the script on made-up sysfs trees and kernel logs, and what is said of a host beside the others."""
+"""Health of hosts: the script on made-up sysfs trees and tools, and what is said of a host beside the others."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,22 +13,12 @@ from run_benchmarks.commands.check_view import not_seen, show_reports
 from run_benchmarks.inspection import health
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.health import examine_health, judged, parsed, peers_of
-from run_benchmarks.inspection.health_script import health_script
-from vendors.health import HostHealth
+from tests.run_benchmarks.inspection.made_hosts import host_files, looked, said, tree
 
-# Lines as the drivers write them: NVIDIA, "XID Errors"; Linux, drivers/edac, fs/ext4, block.
-LOG = """\
-[   12.5] NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.124.06
-[ 1042.1] NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
-[ 1043.1] NVRM: Xid (PCI:0000:86:00): 31, pid=4711, name=python3, Ch 00000008, intr 00000000. MMU Fault
-[ 1044.1] NVRM: Xid (PCI:0000:86:00): 31, pid=4711, name=python3, Ch 00000008, intr 00000000. MMU Fault
-[ 1050.0] I/O error, dev sr0, sector 0 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 2
-"""
-
-
-POSIX = ("awk", "cat", "date", "grep", "ls", "printf", "sed", "sh", "sort", "tail", "timeout")
 # The size that ping was asked for, among its words.
 SIZE = "while [ $1 != -s ]; do shift; done; size=$2"
+
+
 # As `nvidia-smi nvlink -s` prints it.
 NVLINKS = """\
 GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-5f)
@@ -47,6 +35,8 @@ GPU 4: NVIDIA H100 80GB HBM3 (UUID: GPU-9d)
 \t Link 0: 26.562 GB/s
 \t Link 1: 26.562 GB/s
 """
+
+
 # As `nvidia-smi nvlink -e` prints it; a few CRC errors are usual, what is sent again is not.
 NVLINK_ERRORS = """\
 GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-5f)
@@ -63,74 +53,6 @@ GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-6a)
 """
 
 
-def tree(root: Path, files: Mapping[str, str]) -> Path:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
-
-
-def host_files(
-    width: int = 16, state: str = "4: ACTIVE", keys: str = "0xffff", firmware: str = "28.43"
-) -> dict[str, str]:
-    """What a host with one accelerator, one NIC on InfiniBand and pass-through has in /sys and /proc."""
-    gpu, port = "sys/bus/pci/devices/0000:3b:00.0", "sys/class/infiniband/mlx5_0/ports/1"
-    return {
-        f"{gpu}/class": "0x030200\n", f"{gpu}/vendor": "0x10de\n", f"{gpu}/device": "0x2330\n",
-        f"{gpu}/current_link_width": f"{width}\n", f"{gpu}/max_link_width": "16\n",
-        "sys/bus/pci/devices/0000:00:1f.0/class": "0x060100\n",
-        f"{port}/state": f"{state}\n", f"{port}/rate": "400 Gb/sec (4X NDR)\n",
-        f"{port}/pkeys/0": f"{keys}\n", f"{port}/pkeys/1": "0x0000\n",
-        "sys/class/infiniband/mlx5_0/fw_ver": f"{firmware}\n", "sys/module/nvidia/version": "570.124.06\n",
-        "sys/kernel/iommu_groups/1/type": "identity\n", "proc/sys/kernel/osrelease": "6.8.0-generic\n",
-        "proc/meminfo": "MemTotal:  1024 kB\nHugePages_Total:       8\n",
-        "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
-        "proc/kallsyms": "0000 T ib_umem_dmabuf_get\t[ib_uverbs]\n",
-        "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124.06\n",
-    }  # fmt: skip
-
-
-def looked(
-    root: Path,
-    log: str | None = "",
-    *folders: str,
-    names: Sequence[str] = (),
-    peers: Sequence[str] = (),
-    programs: Mapping[str, str] | None = None,
-    alone: bool = False,
-) -> HostHealth:
-    """The script's answer in that tree; `log`: what dmesg prints, None if it may not be read.
-
-    `programs`: what others of the host's programs do, in shell; `alone`: it has but these and POSIX's.
-    """
-    tools = root / "tools"
-    tools.mkdir(exist_ok=True)
-    healthy = {
-        "nvidia-smi": "case $* in *query-gpu=index*)"
-        " echo '0, Enabled, 700.00, 700.00, 1980, 1980, Not Active, Not Active, 0' ;;"
-        " *vbios*) echo 'NVIDIA H100 80GB HBM3, 96.00.30.00.01' ;; esac"
-    }
-    for name, text in (healthy | dict(programs or {})).items():
-        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tools / name).chmod(0o755)
-    for name in ("dmesg", "journalctl", "timedatectl", "chronyc"):
-        if name in (programs or {}):
-            continue
-        text = "exit 1" if name != "dmesg" or log is None else f"cat <<'END'\n[    0.0] Linux version 6.8\n{log}END"
-        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tools / name).chmod(0o755)
-    for name in POSIX if alone else ():
-        (tools / name).symlink_to(str(shutil.which(name)))
-    argv = ["sh", "-c", health_script(), "sh", str(root), *folders, "--", *names, "--", *peers]
-    env = {"PATH": str(tools) if alone else f"{tools}:/usr/bin:/bin:/usr/sbin:/sbin"}
-    return parsed(subprocess.run(argv, capture_output=True, text=True, check=True, env=env).stdout)
-
-
-def said(healths: Mapping[str, HostHealth]) -> dict[tuple[str, str, str], str]:
-    """By host, subject and what was found, the severity."""
-    return {(host, subject, found): severity for host, (subject, found, _, _, severity) in judged(healths)}
-
-
 def test_a_healthy_host_has_no_finding_but_what_could_not_be_looked_at(tmp_path: Path) -> None:
     found = said({"n0": looked(tree(tmp_path, host_files()), "", "/")})
     ours = {key: severity for key, severity in found.items() if key[1] not in ("ulimit", "file system")}
@@ -144,34 +66,6 @@ def test_what_cannot_be_read_passes_nothing(tmp_path: Path) -> None:
     ]
     assert severity == "blind"
     assert ("n0", "health", "not looked at to the end") in said({"n0": parsed("log\tread\n")})
-
-
-def test_a_kernel_log_that_has_lost_its_beginning_is_read_from_the_journal_or_not_all_seen(tmp_path: Path) -> None:
-    root = tree(tmp_path, host_files())
-    late = {"dmesg": f"cat <<'END'\n[864000.5] eth0: link up\n{LOG}END"}
-    xids = ("n0", "XID", "79 of 0000:3b:00, 1 times since the boot")
-    lost = ("n0", "kernel log", "its beginning is overwritten, and there is no journal")
-    found = said({"n0": looked(root, programs=late)})
-    assert found[xids] == "failure" and found[lost] == "not seen"
-    whole = "cat <<'END'\nLinux version 6.8\nNVRM: Xid (PCI:0000:5e:00): 48, DBE\nEND"
-    found = said({"n0": looked(root, programs=late | {"journalctl": whole})})
-    assert found["n0", "XID", "48 of 0000:5e:00, 1 times since the boot"] == "failure" and lost not in found
-    assert lost not in said({"n0": looked(root, LOG)})
-
-
-def test_a_journal_that_is_not_whole_does_not_hide_what_dmesg_has(tmp_path: Path) -> None:
-    """One that lost its beginning, too, and one that ended before the newest lines; what both have counts once."""
-    root = tree(tmp_path, host_files())
-    late = {"dmesg": f"cat <<'END'\n[864000.5] eth0: link up\n{LOG}END"}
-    only = said({"n0": looked(root, programs=late)})
-    lost = ("n0", "kernel log", "its beginning is overwritten, in the journal, too")
-    both = "\n".join(line.partition("] ")[2] for line in LOG.splitlines())
-    for begin, is_lost in (("usb 1-1: new device", True), ("Linux version 6.8.0", False)):
-        for more in ("", f"\n{both}"):
-            journal = f"cat <<'END'\n{begin}\nNVRM: Xid (PCI:0000:5e:00): 48, DBE{more}\nEND"
-            found = said({"n0": looked(root, programs=late | {"journalctl": journal})})
-            assert found["n0", "XID", "48 of 0000:5e:00, 1 times since the boot"] == "failure"
-            assert {key for key in only if key[1] == "XID"} < found.keys() and (lost in found) is is_lost
 
 
 def test_what_no_tool_tells_is_not_passed(tmp_path: Path) -> None:
@@ -190,51 +84,6 @@ def test_what_no_tool_tells_is_not_passed(tmp_path: Path) -> None:
         ("VBIOS of the GPUs", "nvidia-smi does not tell"),
         ("clock synchronisation", "neither timedatectl nor chronyc answers"),
     }
-
-
-def test_xids_and_hardware_errors_of_the_kernel_log_are_told(tmp_path: Path) -> None:
-    lines = LOG + "[ 2000.1] EXT4-fs (nvme0n1p2): Remounting filesystem read-only\n"
-    found = said({"n0": looked(tree(tmp_path, host_files()), lines)})
-    assert found["n0", "XID", "79 of 0000:3b:00, 1 times since the boot"] == "failure"
-    assert found["n0", "XID", "31 of 0000:86:00, 2 times since the boot"] == "warning", "a program's own mistake"
-    ((line, severity),) = [(key[2], value) for key, value in found.items() if key[1] == "kernel log"]
-    assert severity == "failure" and line == "[ 2000.1] EXT4-fs (nvme0n1p2): Remounting filesystem read-only"
-
-
-def test_lines_alike_hide_no_other_line_of_the_kernel_log(tmp_path: Path) -> None:
-    """Dozens by one crashed program, and by one bad sector; kinds that are left out are said."""
-    lines = f"{LOG}[ 2000.1] EXT4-fs (nvme0n1p2): Remounting filesystem read-only\n"
-    for n in range(70):
-        lines += (
-            f"[ {3000 + n}.5] NVRM: Xid (PCI:0000:86:00): 13, pid={n}, name=a,b, Graphics SM\tException on GPC {n}\n"
-        )
-        lines += f"[ {3000 + n}.6] Buffer I/O error on dev sda1, logical block {8 * n}, async page read\n"
-    root = tree(tmp_path, host_files())
-    found = said({"n0": looked(root, lines)})
-    ours = {key[2]: severity for key, severity in found.items() if key[1] in ("XID", "kernel log")}
-    read_only, block = lines.splitlines()[5], lines.splitlines()[7]
-    assert ours == {
-        "79 of 0000:3b:00, 1 times since the boot": "failure",
-        "31 of 0000:86:00, 2 times since the boot": "warning",
-        "13 of 0000:86:00, 70 times since the boot": "warning",
-        f"{block}, 70 times; {read_only}": "failure",
-    }
-    disks = "".join(f"[ 9.{n}] I/O error, dev sd_{n % 80}x, sector {n}\n" for n in range(160))
-    found = said({"n0": looked(root, f"{disks}{LOG}")})
-    assert found["n0", "kernel log", "32 lines more, of other kinds than the first 64"] == "not seen"
-    assert found["n0", "XID", "79 of 0000:3b:00, 1 times since the boot"] == "failure"
-
-
-def test_many_kinds_of_lines_hide_no_grave_one_and_no_second_cpu(tmp_path: Path) -> None:
-    """70 disks' errors, then what lasts; with the caller that a kernel may write, which makes no kinds."""
-    lines = "".join(f"[ 9.{n}][  T{n}] I/O error, dev sd_{n}x, sector {n}\n" for n in range(70))
-    grave = ["EXT4-fs (nvme0n1p2): Remounting filesystem read-only"]
-    grave += [f"mce: [Hardware Error]: CPU {cpu}: Machine Check: 0 Bank {cpu}: b2" for cpu in (3, 9)]
-    lines += "".join(f"[ 10.{n}][  T{n}] {grave[n % 3]}\n" for n in range(6))
-    found = said({"n0": looked(tree(tmp_path, host_files()), lines)})
-    (told,) = [key[2] for key, severity in found.items() if key[1] == "kernel log" and severity == "failure"]
-    assert all(f"] {line}, 2 times" in told for line in grave) and told.endswith("; 64 more")
-    assert found["n0", "kernel log", "6 lines more, of other kinds than the first 64"] == "not seen"
 
 
 def test_what_differs_from_most_hosts_is_named_and_nobody_else(tmp_path: Path) -> None:
@@ -273,12 +122,6 @@ def test_a_host_that_lost_a_port_is_bad_and_one_without_rdma_or_with_other_names
         assert {was for _, _, was in found} == {"state none"}, "not its rate, too"
 
 
-def test_a_narrow_slot_of_every_host_is_no_failure(tmp_path: Path) -> None:
-    healths = {f"n{n}": looked(tree(tmp_path / f"{n}", host_files(8, firmware=f"{n}"))) for n in range(2)}
-    found = said(healths)
-    assert found["n0", "PCIe 0000:3b:00.0", "x8 of x16"] == found["n1", "PCIe 0000:3b:00.0", "x8 of x16"] == "warning"
-
-
 @pytest.mark.parametrize("count", [2, 4, 6])
 def test_where_half_of_the_hosts_differ_it_is_said_and_nobody_fails(count: int, tmp_path: Path) -> None:
     kinds = [host_files(firmware="28.39"), host_files(state="1: DOWN", keys="0x7fff")]
@@ -296,46 +139,6 @@ def test_where_half_of_the_hosts_differ_it_is_said_and_nobody_fails(count: int, 
     assert {severity for _, (*_, severity) in found} == {"warning"}
     (firmware,) = {expected for _, (subject, _, expected, *_) in found if subject.startswith("version")}
     assert firmware == f"the same everywhere: {count // 2} of {count} have 28.39"
-
-
-def test_a_card_with_more_lanes_than_the_port_above_it_is_no_finding(tmp_path: Path) -> None:
-    root = tree(tmp_path, host_files(8))
-    split(root)
-    assert not any(key[1].startswith("PCIe") for key in said({"n0": looked(root)}))
-
-
-def split(root: Path) -> None:
-    """Hang the GPU below a port of eight lanes, as a BIOS does that splits the slot's sixteen."""
-    device, port = root / "sys/bus/pci/devices/0000:3b:00.0", root / "sys/devices/0000:3a:01.0"
-    tree(port, {"max_link_width": "8\n"})
-    device.rename(port / device.name)
-    device.symlink_to(port / device.name)
-
-
-def test_a_port_split_on_one_host_is_a_failure_and_one_that_is_so_everywhere_is_not(tmp_path: Path) -> None:
-    split(tree(tmp_path / "odd", host_files(8)))
-    for hosts, severity in ((2, "failure"), (1, "warning")):
-        healths = {f"n{n}": looked(tree(tmp_path / f"{n}", host_files())) for n in range(hosts)}
-        found = {key: how for key, how in said(healths | {"odd": looked(tmp_path / "odd")}).items() if "PCIe" in key[1]}
-        assert found == {("odd", "PCIe 0000:3b:00.0", "x8 of x16"): severity}
-    usual = [("3b", 16, 16), ("5e", 16, 16), ("9a", 8, 8)]
-    assert widths([usual] * 4) == {}, "a board that gives one of three the half"
-    assert widths([usual] * 3 + [[("3b", 8, 8), ("5f", 16, 16), ("9b", 8, 8)]]) == {"n3 9b": "failure"}
-    other_board = [("3b", 8, 8), ("5f", 16, 16), ("9b", 8, 8)]
-    assert widths([usual] * 3 + [other_board] * 2) == {"n3 9b": "warning", "n4 9b": "warning"}, "perhaps another board"
-    slow = [("3b", 16, 16), ("5e", 16, 4), ("9a", 8, 8)]
-    assert widths([usual] * 3 + [[(bus, now, most) for bus, most, now in slow]]) == {"n3 5e": "failure"}
-    assert widths([usual] * 3 + [usual[1:]]) == {"n3 9a": "warning"}, "no other host has as many"
-    wide, narrow = [("3b", 16, 16)], [("3b", 8, 16)]
-    assert widths([wide, narrow]) == {"n1 3b": "warning"} and widths([narrow, wide]) == {"n0 3b": "warning"}
-    assert widths([narrow, wide, wide]) == {"n0 3b": "failure"}
-
-
-def widths(hosts: Sequence[Sequence[tuple[str, int, int]]]) -> dict[str, str]:
-    """By host and bus of a device the severity of what is said of its lanes: what it has, and can have."""
-    lines = [[f"pci\t{bus} 0x10de:0x2330 {now} {most}\n" for bus, now, most in each] for each in hosts]
-    found = said({f"n{number}": parsed("".join(each) + "end\tok\n") for number, each in enumerate(lines)})
-    return {f"{host} {subject.removeprefix('PCIe ')}": severity for (host, subject, _), severity in found.items()}
 
 
 def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Path) -> None:
@@ -409,7 +212,7 @@ def test_what_a_host_makes_up_ends_no_check(line: str) -> None:
         "pcie_speed\tx",
         "pcie_speed\t1 2 Unknown 32.0",
         "pcie_speed\t1 2 16.0 Unknown x",
-        f"log_line\tx\t{LOG.splitlines()[1]}",
+        "log_line\tx\t[ 1042.1] NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>",
         "cpu\t 3500000",
         "cpu\tx y",
         "cpu\t1 inf",
@@ -615,55 +418,6 @@ def test_gpudirect_by_dma_buf_is_told_and_what_a_host_lacks_for_it(
     files: dict[str, str], expected: str, tmp_path: Path
 ) -> None:
     assert looked(tree(tmp_path, host_files() | files)).lines["rdma_memory"] == [expected]
-
-
-def nics(root: Path, *speeds: float) -> Path:
-    """A host with a NIC at each speed in GT/s, of the 32 GT/s that it can be."""
-    for number, speed in enumerate(speeds):
-        nic = root / f"sys/bus/pci/devices/0000:8{number}:00.0"
-        found = {"class": "0x020700", "vendor": "0x15b3", "device": "0x1021", "max_link_speed": "32.0 GT/s PCIe"}
-        tree(nic, {key: f"{value}\n" for key, value in (found | {"current_link_speed": f"{speed} GT/s PCIe"}).items()})
-    return tree(root, host_files())
-
-
-@pytest.mark.parametrize(
-    ("hosts", "expected"),
-    [
-        ([[32.0]] * 3 + [[16.0]], {"n3 80": "failure"}),
-        ([[16.0]] + [[32.0]] * 3, {"n0 80": "failure"}),
-        ([[32.0, 32.0]] * 3 + [[32.0, 16.0]], {"n3 81": "failure"}),
-        ([[16.0]], {"n0 80": "warning"}),
-        ([[16.0]] * 4, {f"n{n} 80": "warning" for n in range(4)}),
-        ([[16.0, 32.0]], {"n0 80": "warning"}),
-        ([[16.0], [32.0]], {"n0 80": "warning"}),
-        ([[32.0], [16.0]], {"n1 80": "warning"}),
-    ],
-)
-def test_a_nic_slower_than_its_slot_can_be_is_told_and_fails_where_those_of_most_hosts_are_faster(
-    hosts: Sequence[Sequence[float]], expected: dict[str, str], tmp_path: Path
-) -> None:
-    healths = {f"n{n}": looked(nics(tmp_path / f"{n}", *speeds)) for n, speeds in enumerate(hosts)}
-    found = {key: severity for key, severity in said(healths).items() if key[1].startswith("PCIe")}
-    assert {f"{host} {subject[10:12]}": severity for (host, subject, _), severity in found.items()} == expected
-    assert {what for *_, what in found} == {"16 of 32 GT/s"}
-
-
-def test_a_slower_nic_is_told_the_speed_that_most_have(tmp_path: Path) -> None:
-    healths = {f"n{n}": looked(nics(tmp_path / f"{n}", speed)) for n, speed in enumerate([16.0, 16.0, 16.0, 8.0])}
-    expected = {host: wanted for host, (subject, _, wanted, _, _) in judged(healths) if subject.startswith("PCIe")}
-    slot = "32 GT/s, as it and its slot can"
-    assert expected == {"n0": slot, "n1": slot, "n2": slot, "n3": "16 GT/s, as most of its kind"}
-
-
-def test_a_nic_as_fast_as_the_port_above_it_is_no_finding(tmp_path: Path) -> None:
-    root = nics(tmp_path, 16.0)
-    device, port = root / "sys/bus/pci/devices/0000:80:00.0", root / "sys/devices/0000:7f:01.0"
-    tree(port, {"max_link_speed": "16.0 GT/s PCIe\n"})
-    device.rename(port / device.name)
-    device.symlink_to(port / device.name)
-    health = looked(root)
-    assert health.lines["pcie_speed"] == ["0000:80:00.0 0x15b3:0x1021 16.0 32.0 16.0"]
-    assert not any(key[1].startswith("PCIe") for key in said({"n0": health}))
 
 
 def test_a_folder_that_is_not_made_yet_is_looked_at_where_it_will_be(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.inspection.health import parsed
-from tests.run_benchmarks.inspection.test_health import host_files, looked, said, tree
+from tests.run_benchmarks.inspection.made_hosts import host_files, looked, said, tree
 
 NONE = "00000000-0000-0000-0000-000000000000"
 GPUS = ("00000009:01:00.0", "00000019:01:00.0")

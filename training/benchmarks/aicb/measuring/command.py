@@ -10,6 +10,7 @@ from typing import Any
 
 import vendors
 from common.errors import MistakeList, SimulationError, stated
+from common.shortening import few
 from common.summary import JsonValue, Summary
 from common.whole_files import refuse_present, refuse_stdout, whole_set, write_whole
 from training.benchmarks.aicb.measuring.job import PRECISIONS, AiobJob
@@ -103,7 +104,7 @@ class Measured:
             )
         unsettled = self.unsettled()
         if unsettled:
-            shown = ", ".join(unsettled[:5]) + (f" and {len(unsettled) - 5} more" if len(unsettled) > 5 else "")
+            shown = few(unsettled, 5)
             notes.append(
                 f"{len(unsettled)} did not settle within {self.job.warm_up} calls or {self.job.seconds:g} s: {shown}; "
                 "no database gets their times"

@@ -96,8 +96,6 @@ def _rates(kind: Mapping[str, Any], figures: Sequence[Sequence[float]]) -> tuple
 
 
 CONSOLE_CLASSES, SHOWN_CLASSES = 12, 20
-# Settings that change what is shown, not what is measured.
-_SHOWN = ("print_ops", "units", "check")
 _SLOWEST = "of an iteration on the slowest rank"
 _METRICS = (
     Metric(name="iteration_p50_ms", unit="ms", better="lower", meaning=f"median time {_SLOWEST}", is_key=True),
@@ -114,9 +112,8 @@ _COLUMNS = ("operation", "group", "ranks", "bytes", "count", "total ms", "p50 ms
 class AicbOutcome(DefaultOutcome):
     """Outcome of a replayed workload: its iterations, and the classes of operations that take longest."""
 
-    def conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
-        """All settings but those that only change what is shown."""
-        return {key: value for key, value in super().conditions(case).items() if key not in _SHOWN}
+    # Settings that change what is shown, not what is measured.
+    incidental = ("print_ops", "units", "check")
 
     def contradictions(self, case: MeasuredCase, log: LoggedRun) -> Sequence[str]:
         """Claims of FINISHED that the rows of its log contradict."""

@@ -4,8 +4,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pydantic import JsonValue
-
 from common.charts.chart import Bar, Bars, Heat
 from protocol.claims import LoggedRun, departures, process_seconds
 from protocol.default_outcome import DefaultOutcome, is_measured
@@ -22,12 +20,13 @@ _FARTHEST = {
     "host_to_device_numa": "from the NUMA node that is farthest from it",
     "peers": "to the device that it copies to most slowly",
 }
-# Settings that judge the devices and do not change what is measured.
-_LIMITS = ("datasheet", "min_percent", "max_percent_below_best", "tests")
 
 
 class BaseOutcome(DefaultOutcome):
     """Outcome of the tests of single devices: a figure for each, and the devices whose results are not their peers'."""
+
+    # Settings that judge the devices and do not change what is measured.
+    incidental = ("datasheet", "min_percent", "max_percent_below_best", "tests")
 
     def metrics(self, config: Mapping[str, Any]) -> Sequence[Metric]:
         """A figure and a percentage for each test; the latter only where the device has a datasheet."""
@@ -47,10 +46,6 @@ class BaseOutcome(DefaultOutcome):
             )
             found.append(share)
         return (*found, Metric(name="e2e_time", unit="s", better="lower", is_reference=False))
-
-    def conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
-        """Sizes and counts; the limits of a case and its choice of tests do not change a measurement."""
-        return {key: value for key, value in super().conditions(case).items() if key not in _LIMITS}
 
     def contradictions(self, case: MeasuredCase, log: LoggedRun) -> Sequence[str]:
         """Claims of FINISHED that its rows contradict, which have the figures of all ranks in every test."""

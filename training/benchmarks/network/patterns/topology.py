@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, TypeAdapter
 
+from common.shortening import few
 from training.benchmarks.network.patterns import slurm_topology
 from training.benchmarks.network.patterns.tiers import Tiers
 
@@ -268,9 +269,8 @@ def _matched(path: Path, known: Iterable[str], hosts: Sequence[HostWidth]) -> li
     names = [host.name if host.name in known else short.get(host.name.partition(".")[0], "") for host in hosts]
     missing = [host.name for host, name in zip(hosts, names, strict=True) if not name]
     if missing:
-        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-        there = ", ".join(sorted(short)[:_SHOWN])
-        raise TopologyError(f"topology {path}: lacks {', '.join(missing[:_SHOWN])}{more}; it has {there}, ...")
+        lacks, there = few(missing, _SHOWN), few(sorted(short), _SHOWN)
+        raise TopologyError(f"topology {path}: lacks {lacks}; it has {there}")
     return names
 
 
@@ -321,7 +321,7 @@ def _add(
 
 def _label(switches: Sequence[str]) -> str:
     """The name of a block: "rack leaf0" of a table, else its switches."""
-    shown = ", ".join(switches[:_SWITCHES_SHOWN]) + ", ..." * (len(switches) > _SWITCHES_SHOWN)
+    shown = few(switches, _SWITCHES_SHOWN)
     is_named = switches[0].startswith(("rack ", "pod "))
     return shown if is_named else f"switch{'es' * (len(switches) > 1)} {shown}"
 

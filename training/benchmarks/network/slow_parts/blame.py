@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from common.shortening import few
 from protocol.finding import FindingPart, PartFinding
 from training.benchmarks.network.patterns.tiers import Tiers
 from training.benchmarks.network.slow_parts.figures import Figure, Symptom
@@ -151,7 +152,7 @@ def told_links(
     None are, in whatever figure, if there are too many for bad links.
     """
     links = [subject for subject in subjects if subject.part == "link"]
-    shown = ", ".join(_path(link, names) for link in links[:_LINKS_SHOWN]) + ", ..." * (len(links) > _LINKS_SHOWN)
+    shown = few([_path(link, names) for link in links], _LINKS_SHOWN)
     if len(links) > max(_MIN_LINKS, _LINKS_PER_HOST * len(names) * len(set(readings.rails))):
         figures = [name for name in _CAUSES if any(each.name == name for link in links for each in subjects[link])]
         return set(), (

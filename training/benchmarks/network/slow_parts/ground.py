@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
+from common.shortening import few
 from training.benchmarks.network.patterns.designs import HostLayout, Members
 from training.benchmarks.network.patterns.topology import Topology
 from training.benchmarks.network.slow_parts.adaptive import AdaptiveSearch, ScanResult, Search, uncompared
@@ -51,22 +52,18 @@ class Ground:
         if self.source == LEARNT:
             text += "; a host in a wrong one of them is not seen if it is as fast as uplinks: topology tells racks"
         if lone:
-            text += f"; alone in a rack, or slow to everybody, and compared across racks: {_some(lone)}"
+            text += f"; alone in a rack, or slow to everybody, and compared across racks: {few(lone, _SHOWN)}"
         return text
 
 
 def unclear(names: Sequence[str], undecided: Sequence[Members]) -> str:
     """A sentence on the pairs that a search leaves undecided."""
-    pairs = _some(["-".join(names[place] for place in members) for members in undecided])
+    pairs = few(["-".join(names[place] for place in members) for members in undecided], _SHOWN)
     return f"pair {pairs}: slow, and neither host is slow with the others: measure it again"
 
 
 def _alone(names: Sequence[str]) -> str:
-    return f"compared with nobody, for too few are like them: {_some(names)}"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)
+    return f"compared with nobody, for too few are like them: {few(names, _SHOWN)}"
 
 
 def ground_of(node_ranks: Sequence[int], around: Topology) -> Ground:

@@ -7,6 +7,7 @@ the same. What was not run passes nothing: it degrades the round.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from common.shortening import few
 from common.statistics import behind
 from protocol.default_outcome import DefaultOutcome, is_measured
 from protocol.finding import FindingKind, FindingSeverity, PartFinding
@@ -154,8 +155,7 @@ def _not_run(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartF
             reasons.setdefault(str(why.get("why")), []).append(host)
     for reason, hosts in reasons.items():
         name = "" if tool in TOOLS and reason.startswith(TOOLS[tool].command[0]) else f"{tool}: "
-        more = f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else ""
-        said = f"not run: {name}{reason} on {', '.join(hosts[:SHOWN])}{more}"
+        said = f"not run: {name}{reason} on {few(hosts, SHOWN)}"
         yield _finding(tuple(hosts), "not_run", said, "install it, or leave it out", "warning" if ran else "fault")
 
 
@@ -180,8 +180,7 @@ def _silent(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartFi
             else:
                 hosts[measured.hosts[rank]] = why
         if hosts:
-            more = f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else ""
-            said = f"not run: {test}: {next(iter(hosts.values()))} on {', '.join([*hosts][:SHOWN])}{more}"
+            said = f"not run: {test}: {next(iter(hosts.values()))} on {few([*hosts], SHOWN)}"
             yield _finding(tuple(hosts), "not_run", said, "look why, or leave the device out", "warning")
 
 
@@ -192,8 +191,7 @@ def _told(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartFind
         for verdict, why in told.items():
             hosts.setdefault((str(verdict), str(why)), []).append(measured.hosts[rank])
     for (verdict, why), names in hosts.items():
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        where = f" on {', '.join(names[:SHOWN])}{more}" if len(names) > 1 else ""
+        where = f" on {few(names, SHOWN)}" if len(names) > 1 else ""
         said = f"{step.get('tool')} {verdict}: {why}{where}"
         yield _finding(tuple(names), "not_run", said, "follow the tool's manual", "warning")
 

@@ -1,8 +1,3 @@
 # AICB's check of a collective: 100 operations of each size from 4 KiB to 8 GiB.
-dialect = "aicb"
-frame = "collective_test"
+extends = "config_coll_all_reduce"
 test_comm = "all_gather"
-begin_size = 4096
-end_size = 8 << 30
-iter_num = 100
-epoch_num = 1

@@ -1,11 +1,4 @@
-# AICB's check of a collective: 100 operations of each size from 4 KiB to 8 GiB.
-dialect = "aicb"
-frame = "collective_test"
-test_comm = "all_reduce"
-# In all groups of two pipeline stages at once.
+# AICB's check of a collective, in all groups of two pipeline stages at once.
+extends = "config_coll_all_reduce"
 multi_all_reduce_enable = 1
 pipeline_model_parallel = 2
-begin_size = 4096
-end_size = 8 << 30
-iter_num = 100
-epoch_num = 1

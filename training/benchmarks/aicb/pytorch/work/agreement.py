@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from common.shortening import few
 from training.benchmarks.aicb.pytorch.work.blocking import Order, order_of, standstill
 from training.benchmarks.aicb.pytorch.work.stream import Stream
 from training.benchmarks.driver.workload.process_group import ProcessGroup
@@ -69,8 +70,7 @@ def check(plans: Sequence[RankPlan]) -> None:
     members = {_text(key): key[1] for plan in plans for key in plan.groups}
     wrong = _unequal_calls(plans, members)
     if wrong:
-        more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise UnusableSettingsError(f"{_INDEFINITELY}: {'; '.join(wrong[:3])}{more}")
+        raise UnusableSettingsError(f"{_INDEFINITELY}: {few(wrong, 3, '; ')}")
     stuck = standstill([plan.order for plan in plans if plan.order is not None], members)
     if stuck:
         raise UnusableSettingsError(f"{_INDEFINITELY}: {stuck}")

@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from common.shortening import few
 from training.benchmarks.aicb.pytorch.work.stream import Epoch
 
 Event = tuple[int, int, int]
@@ -70,8 +71,7 @@ def standstill(orders: Sequence[Order], members: Mapping[str, Sequence[int]]) ->
     stuck = [
         f"rank {rank} waits in {channel} (its call {call})" for rank, (channel, call) in sorted(run.waiting.items())
     ]
-    more = f" and {len(stuck) - MOST_NAMED} more ranks" if len(stuck) > MOST_NAMED else ""
-    return ", ".join(stuck[:MOST_NAMED]) + more
+    return few(stuck, MOST_NAMED)
 
 
 class Channel:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.shortening import few
 from protocol import pulse
 from training.benchmarks.driver.training.data.data_error import DataError
 from training.benchmarks.driver.training.data.file_hashes import FileHashes, HashCache, Hashing, combined_sha256
@@ -131,8 +132,7 @@ def _compare(of_nodes: Mapping[int, Mapping[str, FileHashes]], root: Path) -> No
         if name not in found or found[name].sha256 != hashes.sha256
     ]
     if differing:
-        more = f"; and {len(differing) - _SHOWN_FILES} more" if len(differing) > _SHOWN_FILES else ""
-        raise DataError(str(root), f"expected the same files on all nodes: {'; '.join(differing[:_SHOWN_FILES])}{more}")
+        raise DataError(str(root), f"expected the same files on all nodes: {few(differing, _SHOWN_FILES, '; ')}")
 
 
 def _start(hashes: FileHashes | None) -> str:

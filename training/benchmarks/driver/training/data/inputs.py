@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from common.shortening import few
 from training.benchmarks.driver.training.data.data_error import DataError
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
@@ -45,8 +46,7 @@ def check_numbers(path: Path, types: Mapping[str, str], allowed: Collection[str]
     """
     problems = [f"{name} holds {kind}" for name, kind in types.items() if kind not in allowed]
     if problems:
-        more = f", and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        shown = f"{'; '.join(problems[:_SHOWN])}{more}"
+        shown = few(problems, _SHOWN, "; ")
         raise DataError(path, f"does not hold weights as they are: {shown}; expected {', '.join(allowed)}")
 
 
@@ -63,5 +63,4 @@ def check_shapes(path: Path, found: Mapping[str, tuple[int, ...]], wanted: Mappi
         if name in found and found[name] != shape
     ]
     if problems:
-        more = f", and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        raise DataError(path, f"does not fit the model (init_checkpoint): {'; '.join(problems[:_SHOWN])}{more}")
+        raise DataError(path, f"does not fit the model (init_checkpoint): {few(problems, _SHOWN, '; ')}")

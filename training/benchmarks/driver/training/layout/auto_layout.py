@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
 import torch
-import torch.distributed as dist
 from pydantic import JsonValue
 
 from common.host_memory import total_bytes
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED
 from training.benchmarks.driver.training.layout.stage_estimate import bytes_of_ranks
+from training.benchmarks.driver.training.model.kernels import agree_on
 from training.benchmarks.driver.training.settings.settings import Recompute, TrainingConfig
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.placement import Placement
@@ -202,13 +202,5 @@ def agree_on_layout(choice: LayoutChoice | None) -> None:
     Raises:
         UnusableSettingsError: ranks differ, because their devices do; the message names them.
     """
-    found: list[str | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, None if choice is None else choice.words)
-    if len(set(found)) > 1:
-        ranks = "; ".join(
-            f"{words} on ranks {', '.join(str(rank) for rank, each in enumerate(found) if each == words)}"
-            for words in sorted(set(map(str, found)))
-        )
-        raise UnusableSettingsError(
-            f"layout = 'auto' comes out differently: {ranks}; set device_memory_bytes to that of the smallest device"
-        )
+    own = "none" if choice is None else choice.words
+    agree_on("layout = 'auto' comes out", own, "set device_memory_bytes to that of the smallest device")

@@ -111,12 +111,6 @@ class _Warmup:
 LAYOUT = ("train_batch_size", "gradient_accumulation_steps", "activation_checkpointing")
 """Settings that layout = "auto" decides on the hosts: FINISHED's chosen_layout."""
 _OF_A_STEP = "of a profiled step of rank 0; waiting for communication is in the others, too"
-# Settings that change neither what is computed nor how fast.
-_INCIDENTAL = (
-    "checkpoint_dir", "compare_interval_steps", "identify_data", "init_checkpoint", "log_freq", "nominal_parameters",
-    "profile", "profile_ranks", "profile_steps", "resume", "save_weights", "seed", "timeout_s", "vary_seed",
-    "warmup_steps",
-)  # fmt: skip
 
 
 class TrainingOutcome(DefaultOutcome):
@@ -126,6 +120,13 @@ class TrainingOutcome(DefaultOutcome):
     second). `final` has the metrics of the last evaluation by name, each with its better direction. `settings` is the
     benchmark's Config, by which FINISHED is derived from the log.
     """
+
+    # Settings that change neither what is computed nor how fast.
+    incidental = (
+        "checkpoint_dir", "compare_interval_steps", "identify_data", "init_checkpoint", "log_freq",
+        "nominal_parameters", "profile", "profile_ranks", "profile_steps", "resume", "save_weights", "seed",
+        "vary_seed", "warmup_steps",
+    )  # fmt: skip
 
     def __init__(self, unit: str, final: Mapping[str, Better], settings: type[TrainingConfig]) -> None:
         seconds = (
@@ -176,10 +177,6 @@ class TrainingOutcome(DefaultOutcome):
         )
 
         self._evaluated = tuple(f"eval_{name}" for name in final)
-
-    def conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
-        """The size, and all settings that change what is computed or how."""
-        return {key: value for key, value in super().conditions(case).items() if key not in _INCIDENTAL}
 
     def references(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Mapping[str, Reference]:
         """The medians of the reference metrics, and the curves of the rounds."""

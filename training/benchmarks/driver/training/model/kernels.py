@@ -211,14 +211,21 @@ def agree(kernels: Kernels) -> None:
     Raises:
         UnusableSettingsError: ranks differ; the message names them.
     """
-    found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, (kernels.attention.used, kernels.optimizer.used, kernels.compilation.used))
+    used = f"{kernels.attention.used} and {kernels.optimizer.used} and {kernels.compilation.used}"
+    agree_on("attention, optimizer_impl and compile_backend = 'auto' come out", used, "set them, or mend the hosts")
+
+
+def agree_on(what: str, own: str, action: str) -> None:
+    """Check that all ranks say the same of `what`, this one `own`.
+
+    Raises:
+        UnusableSettingsError: ranks differ; the message names them, and what to do.
+    """
+    found = [""] * dist.get_world_size()
+    dist.all_gather_object(found, own)
     if len(set(found)) > 1:
         ranks = "; ".join(
-            f"{' and '.join(used)} on ranks {', '.join(str(rank) for rank, each in enumerate(found) if each == used)}"
-            for used in sorted(set(found))
+            f"{said} on ranks {', '.join(str(rank) for rank, each in enumerate(found) if each == said)}"
+            for said in sorted(set(found))
         )
-        raise UnusableSettingsError(
-            "attention, optimizer_impl and compile_backend = 'auto' come out differently:"
-            f" {ranks}; set them, or mend the hosts"
-        )
+        raise UnusableSettingsError(f"{what} differently: {ranks}; {action}")
