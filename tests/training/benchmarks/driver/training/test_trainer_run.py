@@ -159,6 +159,8 @@ def test_a_run_that_meets_its_target_ends_well(healthy: Run) -> None:
     assert set(launch["fused"]) == {"flash_attn", "apex", "transformer_engine"}
     assert [launch["kernels"][key]["used"] for key in ("attention", "optimizer")] == ["sdpa", "fused"]
     assert healthy.values(Event.LAUNCH_TRAINING, 1) == [{"kernels": launch["kernels"]}]
+    assert launch["kernels"]["layers"]["why"].endswith("needs precision 'bf16' or 'fp16', which is 'fp32'")
+    assert [healthy.values(event)[0]["layers"] for event in (Event.INIT_END, Event.FINISHED)] == ["torch", "torch"]
     assert healthy.values(Event.TRAIN_START) == [{"total_steps": 60}]
 
 
