@@ -15,7 +15,7 @@ from tests.training.benchmarks.driver.training.tiny import EVERY, benchmark_of
 from training.benchmarks.catalog import benchmark
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED
 from training.benchmarks.driver.training.layout.stage_estimate import bytes_of_ranks
-from training.benchmarks.driver.training.settings.settings import FLASH_ATTENTION
+from training.benchmarks.driver.training.settings.settings import ENGINE, FLASH_ATTENTION
 from vendors.datasheets import datasheet
 
 FOLDER = Path(__file__).with_name("accelerators")
@@ -93,6 +93,7 @@ ROWS = (
     _run("glm.py", 30, 3),
     _run("cpm.py", 30, 4),
     _run("predicted.py", 45, 5),
+    _run("llama_layers.py", 45, 3),
     _run("mixtral_tiny.py", 45, 4),
     _aiob(7, 3),
     _aiob(13, 4),
@@ -175,6 +176,7 @@ def missing_library(case: Case) -> str:
     for package, is_wanted in (
         ("flash_attn", getattr(case.config, "attention", "") == FLASH_ATTENTION),
         ("torchao", getattr(case.config, "fp8", None) is not None),
+        (ENGINE, getattr(case.config, "layers", "") == ENGINE),
     ):
         if is_wanted and importlib.util.find_spec(package) is None:
             return f"{package} is not installed"

@@ -102,7 +102,7 @@ class Contest:
             accelerators(self._device).forget_peak(self._device)
 
     def _inputs(self, batch: Batch) -> list[Any]:
-        """What the model's first block gets for the micro-batch."""
+        """The inputs of the model's first block for the micro-batch."""
         model = self._make(self._config)
         model.to_empty(device=self._device)
         self._fill(model, model)
