@@ -14,14 +14,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from protocol.perflog import parse_line
+from tests.training.benchmarks.driver.launch.launching import ALONE
 from tests.training.benchmarks.driver.training import reference
 from tests.training.benchmarks.driver.training.model.test_kernels import Gpu
+from tests.training.benchmarks.driver.training.test_trainer_run import arguments
 from tests.training.benchmarks.driver.training.tiny import EVERY, alone, benchmark_of, config_of, prepared, trainer_of
+from training.benchmarks.driver.launch import fused
 from training.benchmarks.driver.training.measuring.meter import Meter
 from training.benchmarks.driver.training.model import contest, engine
 from training.benchmarks.driver.training.model.contest import Layers, decided
 from training.benchmarks.driver.training.model.kernels import TIMED, Choice, Kernels, Libraries, choose
 from training.benchmarks.driver.training.model.model import BenchmarkModel
+from training.benchmarks.driver.training.rank_entry import run_training
 from training.benchmarks.driver.training.settings.settings import ENGINE, TrainingConfig
 from training.benchmarks.driver.training.trainer import Trainer
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -238,6 +243,36 @@ def test_the_faster_layers_are_used_and_both_times_are_recorded(
     assert list(times) == ["torch", "linear", "norm", "linear and norm"] and min(times.values()) > 0
     makers = {type(layer).__module__ for layer in trainer.model.module.blocks()[-1].modules()}
     assert (engine.__name__ in makers) == bool(kinds)
+
+
+def test_a_run_says_whose_layers_it_has_and_resumes_from_one_with_others(
+    library: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in ALONE.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(fused, "detect", lambda names: {name: "2.6.0" if name == ENGINE else None for name in names})
+    monkeypatch.setattr(Libraries, "against", lambda *_: None)  # as if the host were a device that runs all kernels
+    _clock(monkeypatch, library)
+    _slowed(monkeypatch, library, nn.Linear)
+    settings = {
+        "precision": "bf16", "compile_backend": None, "optimizer_impl": "fused", "checkpoint_interval_steps": 2,
+        "checkpoint_dir": str(tmp_path / "saved"), "lr_decay_steps": 4,
+    }  # fmt: skip
+    found = []
+    for changes in ({"layers": "torch", "max_steps": 2}, {"max_steps": 4, "resume": True}):
+        run_training(benchmark_of("llama"), EVERY["llama"][1], arguments(tmp_path, "llama", settings | changes))
+        records = filter(None, map(parse_line, capsys.readouterr().out.splitlines()))
+        found.append({str(each.event): each.value for each in records})
+    torchs, engines = found
+    assert torchs["FINISHED"]["layers"] == torchs["INIT_END"]["layers"] == "torch"
+    assert "layers_seconds_of_a_block" not in torchs["FINISHED"], "nothing was timed for who has chosen"
+    layers = engines["LAUNCH_TRAINING"]["kernels"]["layers"]
+    assert layers == {"asked": "auto", "used": "the faster", "why": "the ranks time both"}
+    assert engines["TRAIN_START"]["resumed_after_step"] == 2
+    for event in ("INIT_END", "FINISHED"):
+        assert engines[event]["layers"] == "transformer_engine: linear"
+        times = engines[event]["layers_seconds_of_a_block"]
+        assert times["torch"] == times["norm"] > times["linear"] == times["linear and norm"] == 1.0
 
 
 def test_timing_leaves_no_trace_in_the_training(
