@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from protocol.perflog import parse_line
-from tests.training.benchmarks.driver.launch.launching import ALONE
+from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT
 from tests.training.benchmarks.driver.training import reference
 from tests.training.benchmarks.driver.training.model.test_kernels import Gpu
 from tests.training.benchmarks.driver.training.test_trainer_run import arguments
@@ -33,6 +34,7 @@ from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 CPU = torch.device("cpu")
 STAND_IN = Path(__file__).with_name("engine_stand_in")
+PUBLISHED = [*ROOT.glob(".cache/trace/lib/python3*/site-packages/transformer_engine/pytorch")]
 STEPS = 8
 LINEAR, NORM, BOTH = ("linear",), ("norm",), ("linear", "norm")
 
@@ -46,6 +48,26 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     engine._class.cache_clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == ENGINE]:
         del sys.modules[name]
+
+
+def _parameters(source: Path, name: str) -> list[str]:
+    """Names of the arguments with which a class of a module, or a function of it, is called."""
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            inner = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+            made = inner[0] if isinstance(node, ast.ClassDef) else node
+            return [each.arg for each in (*made.args.args, *made.args.kwonlyargs) if each.arg != "self"]
+    raise LookupError(name)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not PUBLISHED, reason="no .cache/trace: make nightly installs requirements/trace.lock there")
+def test_the_stand_in_takes_what_the_library_takes() -> None:
+    ours, (theirs,) = STAND_IN / ENGINE / "pytorch.py", PUBLISHED
+    for name, source in (("Linear", "module/linear.py"), ("RMSNorm", "ops/basic/rmsnorm.py"),
+                         ("LayerNorm", "ops/basic/layer_norm.py"), ("fp8_autocast", "quantization.py")):  # fmt: skip
+        assert set(_parameters(ours, name)) <= set(_parameters(theirs / source, name)), name
+    assert {"enabled", "recipe"} <= set(_parameters(theirs / "quantization.py", "autocast"))
 
 
 def _start(model: str, config: TrainingConfig) -> dict[str, Tensor]:
@@ -250,7 +272,7 @@ def test_a_run_says_whose_layers_it_has_and_resumes_from_one_with_others(
 ) -> None:
     for name, value in ALONE.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(fused, "detect", lambda names: {name: "2.6.0" if name == ENGINE else None for name in names})
+    monkeypatch.setattr(fused, "detect", lambda names: {name: "2.20.2" if name == ENGINE else None for name in names})
     monkeypatch.setattr(Libraries, "against", lambda *_: None)  # as if the host were a device that runs all kernels
     _clock(monkeypatch, library)
     _slowed(monkeypatch, library, nn.Linear)
