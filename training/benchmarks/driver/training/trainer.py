@@ -17,13 +17,13 @@ from training.benchmarks.driver.training.data.data_order import DataOrder
 from training.benchmarks.driver.training.data.loader import SampleSet, loader
 from training.benchmarks.driver.training.data.micro_batches import EvaluationBatches, MicroBatches
 from training.benchmarks.driver.training.measuring import report
+from training.benchmarks.driver.training.measuring.contest import Contest, Layers
 from training.benchmarks.driver.training.measuring.log_values import TrainingProgress, step_end
 from training.benchmarks.driver.training.measuring.meter import Meter
 from training.benchmarks.driver.training.measuring.profiling import Profiling
 from training.benchmarks.driver.training.measuring.work import Work
 from training.benchmarks.driver.training.model import engine, kernels, vendors_parts
 from training.benchmarks.driver.training.model.checkpoint import Checkpoints
-from training.benchmarks.driver.training.model.contest import Contest, Layers
 from training.benchmarks.driver.training.model.model import LOSS, Batch, BenchmarkModel
 from training.benchmarks.driver.training.model.parallel import Layout, ParallelModel, spread
 from training.benchmarks.driver.training.model.precision import Precision

@@ -22,9 +22,10 @@ from tests.training.benchmarks.driver.training.model.test_kernels import Gpu
 from tests.training.benchmarks.driver.training.test_trainer_run import arguments
 from tests.training.benchmarks.driver.training.tiny import EVERY, alone, benchmark_of, config_of, prepared, trainer_of
 from training.benchmarks.driver.launch import fused
+from training.benchmarks.driver.training.measuring import contest
+from training.benchmarks.driver.training.measuring.contest import Layers, decided
 from training.benchmarks.driver.training.measuring.meter import Meter
-from training.benchmarks.driver.training.model import contest, engine
-from training.benchmarks.driver.training.model.contest import Layers, decided
+from training.benchmarks.driver.training.model import engine
 from training.benchmarks.driver.training.model.kernels import TIMED, Choice, Kernels, Libraries, choose
 from training.benchmarks.driver.training.model.model import BenchmarkModel
 from training.benchmarks.driver.training.rank_entry import run_training
