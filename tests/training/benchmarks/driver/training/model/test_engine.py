@@ -281,7 +281,7 @@ def test_a_run_says_whose_layers_it_has_and_resumes_from_one_with_others(
         "precision": "bf16", "compile_backend": None, "optimizer_impl": "fused", "checkpoint_interval_steps": 2,
         "checkpoint_dir": str(tmp_path / "saved"), "lr_decay_steps": 4,
     }  # fmt: skip
-    found = []
+    found: list[dict[str, Any]] = []
     for changes in ({"layers": "torch", "max_steps": 2}, {"max_steps": 4, "resume": True}):
         run_training(benchmark_of("llama"), EVERY["llama"][1], arguments(tmp_path, "llama", settings | changes))
         records = filter(None, map(parse_line, capsys.readouterr().out.splitlines()))
