@@ -100,6 +100,12 @@ class Accelerators:
         """The most bytes that this process had allocated at a time."""
         return int(self.module.max_memory_allocated(device))
 
+    def forget_peak(self, device: torch.device) -> None:
+        """Count the most bytes from now on, where torch can."""
+        forget = getattr(self.module, "reset_peak_memory_stats", None)
+        if forget is not None:
+            forget(device)
+
     def free_memory(self, device: torch.device) -> int:
         """Bytes that nobody has."""
         return int(self.module.mem_get_info(device)[0])

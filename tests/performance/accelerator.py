@@ -34,7 +34,7 @@ import torch
 import vendors
 from common.whole_files import write_text
 from tests.performance.accelerator_remarks import figures, remarks
-from tests.performance.accelerator_rows import ROWS, Case, Device, Row, cases_of, missing_library
+from tests.performance.accelerator_rows import ROWS, Case, Device, Row, cases_of, missing_kernel, missing_library
 from training.benchmarks.driver.workload.accelerator import accelerators, device_name, use, vendor_here
 from vendors.base import ProbeUnavailable
 
@@ -76,7 +76,7 @@ def device_here(vendor: str) -> Device:
 def commands_of(row: Row, device: Device, cases: list[Case], folder: Path) -> list[list[str]]:
     """The argument lists of a row's commands; a row with a file runs its cases, which are written into the folder."""
     if not row.file:
-        written = row.on_cpu if device.is_rehearsal else row.commands
+        written = row.on_cpu if device.is_rehearsal else [each for each in row.commands if not missing_kernel(each)]
         words = {"out": shlex.quote(str(folder)), "vendor": device.vendor}
         return [[sys.executable, *shlex.split(each.format(**words))[1:]] for each in written]
     conf = {
@@ -118,6 +118,7 @@ def run_row(row: Row, device: Device, folder: Path) -> dict[str, Any]:
         "remarks": [
             *remarks(cases, measured, device),
             *(f"{case.name}: {missing_library(case)}" for case in written if missing_library(case)),
+            *dict.fromkeys(filter(None, map(missing_kernel, row.commands))),
         ],
     }
 

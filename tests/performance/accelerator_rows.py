@@ -15,7 +15,7 @@ from tests.training.benchmarks.driver.training.tiny import EVERY, benchmark_of
 from training.benchmarks.catalog import benchmark
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED
 from training.benchmarks.driver.training.layout.stage_estimate import bytes_of_ranks
-from training.benchmarks.driver.training.settings.settings import FLASH_ATTENTION
+from training.benchmarks.driver.training.settings.settings import ENGINE, FLASH_ATTENTION
 from vendors.datasheets import datasheet
 
 FOLDER = Path(__file__).with_name("accelerators")
@@ -67,6 +67,25 @@ def _aiob(size: int, minutes: float) -> Row:
     )
 
 
+_SIDE_BY_SIDE = f"{AICB} aiob --dialect aicb --world_size 8 --seq_length 2048"
+_KERNELS = Row(
+    name="kernels",
+    begins=45,
+    minutes=6,
+    table="compute-times.csv",
+    marks="kernels: Transformer Engine",
+    commands=(
+        *(
+            f"{_SIDE_BY_SIDE} -m 13 --attention {name} --output {{out}}/{name}.txt"
+            for name in ("sdpa", FLASH_ATTENTION, ENGINE)
+        ),
+        f"{_SIDE_BY_SIDE} -m deepseek16 --ep 8 --sp --output {{out}}/mla.txt",
+        f"{_SIDE_BY_SIDE} -m moe --num_experts 8 --moe_router_topk 2 --tp 1 --ep 8 --output {{out}}/experts.txt",
+    ),
+    on_cpu=(_AIOB_ON_CPU,),
+)
+
+
 def _run(file: str, begins: int, minutes: float, devices: int = 1) -> Row:
     name = file.removesuffix(".py")
     return Row(
@@ -93,10 +112,12 @@ ROWS = (
     _run("glm.py", 30, 3),
     _run("cpm.py", 30, 4),
     _run("predicted.py", 45, 5),
+    _run("llama_layers.py", 45, 3),
     _run("mixtral_tiny.py", 45, 4),
     _aiob(7, 3),
     _aiob(13, 4),
     _aiob(175, 4),
+    _KERNELS,
     _run("base_1x8.py", 45, 4, devices=8),
     _run("network_1x8.py", 45, 4, devices=8),
     _run("llama_1x8.py", 45, 8, devices=8),
@@ -172,10 +193,21 @@ def estimate(case: Case, device: Device, *, allocated: bool = False) -> float | 
 
 def missing_library(case: Case) -> str:
     """Why the case is left out, as its library is not installed; empty where it is there, or none is asked for."""
-    for package, is_wanted in (
+    return _missing(
         ("flash_attn", getattr(case.config, "attention", "") == FLASH_ATTENTION),
         ("torchao", getattr(case.config, "fp8", None) is not None),
-    ):
+        (ENGINE, getattr(case.config, "layers", "") == ENGINE),
+    )
+
+
+def missing_kernel(command: str) -> str:
+    """Why a row's command is left out, as the library of its `--attention` is not installed; empty if it is."""
+    wished = command.partition(" --attention ")[2].partition(" ")[0]
+    return _missing(("flash_attn", wished == FLASH_ATTENTION), (ENGINE, wished == ENGINE))
+
+
+def _missing(*wishes: tuple[str, bool]) -> str:
+    for package, is_wanted in wishes:
         if is_wanted and importlib.util.find_spec(package) is None:
             return f"{package} is not installed"
     return ""

@@ -63,6 +63,14 @@ def test_a_case_whose_library_is_not_there_is_left_out_and_the_others_are_measur
     plain, flash = cases_of(BY_NAME["cpm"], H200)
     assert (missing_library(plain), missing_library(flash)) == ("", "flash_attn is not installed")
     assert not any(map(missing_library, cases_of(BY_NAME["llama_fp8"], H200))), "torchao is there"
+    layers = [missing_library(case) for case in cases_of(BY_NAME["llama_layers"], H200)]
+    assert layers == ["", "transformer_engine is not installed", ""]
+    kernels = commands_of(BY_NAME["kernels"], H200, [], Path("x"))
+    assert [" ".join(argv).partition("--output ")[2] for argv in kernels] == [
+        "x/sdpa.txt",
+        "x/mla.txt",
+        "x/experts.txt",
+    ]
 
 
 def test_what_does_not_fit_is_left_out_with_the_reason() -> None:

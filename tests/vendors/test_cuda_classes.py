@@ -15,8 +15,8 @@ CALLED = {
     "CUDAGraph", "Event", "Stream", "_sleep", "can_device_access_peer", "check_error", "clock_rate", "cudart",
     "current_stream", "device_count", "empty_cache", "get_device_capability", "get_device_name",
     "get_device_properties", "get_rng_state", "graph", "initial_seed", "max_memory_allocated", "mem_get_info",
-    "memory._dump_snapshot", "memory._record_memory_history", "nccl.version", "power_draw", "set_device",
-    "set_rng_state", "stream", "synchronize", "temperature",
+    "memory._dump_snapshot", "memory._record_memory_history", "nccl.version", "power_draw",
+    "reset_peak_memory_stats", "set_device", "set_rng_state", "stream", "synchronize", "temperature",
 }  # fmt: skip
 
 

@@ -86,8 +86,8 @@ def run_training(
             trainer.compare()
         check_names(benchmark, run.config, trainer.metrics)
         trainer.check_gradients()
-        files = {"data_files": identity.files} if identity.files and run.logger.rank == 0 else None
-        run.logger.log(Event.INIT_END, files, other="Finish initialization")
+        files = {"data_files": identity.files} if identity.files and run.logger.rank == 0 else {}
+        run.logger.log(Event.INIT_END, files | trainer.layers.record(), other="Finish initialization")
         init_seconds = time.perf_counter() - begin
         trainer.train()
         times = {"init_time": init_seconds}
@@ -172,5 +172,5 @@ def _result(
     )
     result |= {name: trainer.metrics[key] for name, key in benchmark.final_names.items() if key in trainer.metrics}
     result |= trainer.profiling.phases() | {"profile_files": trainer.profiling.files}
-    result |= {"one_training": trainer.proof.departure is None, "seed": run.config.seed}
+    result |= {"one_training": trainer.proof.departure is None, "seed": run.config.seed} | trainer.layers.record()
     return result if identity.sha256 is None else result | {"data_sha256": identity.sha256}

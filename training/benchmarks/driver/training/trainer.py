@@ -17,13 +17,14 @@ from training.benchmarks.driver.training.data.data_order import DataOrder
 from training.benchmarks.driver.training.data.loader import SampleSet, loader
 from training.benchmarks.driver.training.data.micro_batches import EvaluationBatches, MicroBatches
 from training.benchmarks.driver.training.measuring import report
+from training.benchmarks.driver.training.measuring.contest import Contest, Layers
 from training.benchmarks.driver.training.measuring.log_values import TrainingProgress, step_end
 from training.benchmarks.driver.training.measuring.meter import Meter
 from training.benchmarks.driver.training.measuring.profiling import Profiling
 from training.benchmarks.driver.training.measuring.work import Work
-from training.benchmarks.driver.training.model import fp8, kernels, vendors_parts
+from training.benchmarks.driver.training.model import engine, kernels, vendors_parts
 from training.benchmarks.driver.training.model.checkpoint import Checkpoints
-from training.benchmarks.driver.training.model.model import LOSS, Batch
+from training.benchmarks.driver.training.model.model import LOSS, Batch, BenchmarkModel
 from training.benchmarks.driver.training.model.parallel import Layout, ParallelModel, spread
 from training.benchmarks.driver.training.model.precision import Precision
 from training.benchmarks.driver.training.proof.gradient_probe import unsynchronized
@@ -87,8 +88,8 @@ class Trainer:
         self._step_names = benchmark.step_names
         self._device = device
         self.precision = Precision(config, device)
-        if prepared.kernels.fp8_recipe is not None:
-            fp8.convert(model, prepared.kernels.fp8_recipe, device)
+        self.layers = self._timed_layers(benchmark, run, prepared)
+        engine.convert(model, self.layers.kinds, prepared.kernels.fp8_recipe, device)
         self.model = spread(model, self.layout, config, device, prepared.weights, prepared.kernels.compile_backend)
         self.optimizer = vendors_parts.optimizer_of(
             self.model.module, config, prepared.kernels.optimizer.used, run.extern
@@ -127,6 +128,19 @@ class Trainer:
         self._logged: TrainingProgress | None = None
         self.checkpoints = self._open_checkpoints(benchmark.name, run, prepared)
         self._first_step = self.step
+
+    def _timed_layers(
+        self, benchmark: TrainingBenchmark[Any], run: WorkloadContext[TrainingConfig], prepared: PreparedTraining
+    ) -> Layers:
+        """Whose layers the blocks have; where both work, the faster ones on this run's micro-batches."""
+
+        def make(config: TrainingConfig) -> BenchmarkModel:
+            with torch.device("meta"):
+                model = benchmark.build_model(config)
+            return vendors_parts.converted(model, config, run.extern)
+
+        contest = Contest(make, self.config, prepared.kernels, self.precision, self._device)
+        return contest.layers(prepared.data.train)
 
     def _open_checkpoints(
         self, name: str, run: WorkloadContext[TrainingConfig], prepared: PreparedTraining

@@ -20,9 +20,10 @@ from vendors.extern import FOLDER
 _FREE = {
     "activation_checkpointing", "attention", "backend", "checkpoint_dir", "checkpoint_interval_steps",
     "compare_interval_steps", "compile_backend", "data", "device_memory_bytes", "eval_batch_size",
-    "eval_interval_samples", "eval_samples", "eval_start_samples", "identify_data", "init_checkpoint", "layout",
-    "log_freq", "max_epochs", "max_samples", "max_steps", "nominal_parameters", "num_workers", "optimizer_impl",
-    "peak_tflops", "profile", "profile_ranks", "profile_steps", "resume", "save_weights", "timeout_s", "warmup_steps",
+    "eval_interval_samples", "eval_samples", "eval_start_samples", "identify_data", "init_checkpoint", "layers",
+    "layout", "log_freq", "max_epochs", "max_samples", "max_steps", "nominal_parameters", "num_workers",
+    "optimizer_impl", "peak_tflops", "profile", "profile_ranks", "profile_steps", "resume", "save_weights",
+    "timeout_s", "warmup_steps",
 }  # fmt: skip
 
 

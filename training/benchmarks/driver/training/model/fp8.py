@@ -20,6 +20,11 @@ def against(device: torch.device) -> str | None:
     """The reason why a rank on the device computes nothing in FP8, None if it does."""
     if importlib.util.find_spec(LIBRARY) is None:
         return f"{LIBRARY} is not installed"
+    return refusal(device)
+
+
+def refusal(device: torch.device) -> str | None:
+    """The reason why the device computes nothing in FP8, None if it does: the host emulates it."""
     return accelerators(device).fp8_refusal(device) if is_accelerator(device) else None
 
 

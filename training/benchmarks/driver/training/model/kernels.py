@@ -2,7 +2,7 @@
 
 import importlib.util
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from training.benchmarks.driver.launch import fused
 from training.benchmarks.driver.training.model import fp8
-from training.benchmarks.driver.training.settings.settings import AUTO, FLASH_ATTENTION, TrainingConfig
+from training.benchmarks.driver.training.settings.settings import AUTO, ENGINE, FLASH_ATTENTION, TORCH, TrainingConfig
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
@@ -20,6 +20,8 @@ _INDUCTOR = "inductor"
 # Compiling the blocks takes about a minute: a shorter run is over before it has paid.
 COMPILED_STEPS = 100
 NONE = "none"
+TIMED = "the faster"
+"""The layers of a run whose ranks time them on their devices, when they have these (see contest)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,11 +35,14 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kernels:
-    """A run's attention and optimizer, its blocks' compiler, and the recipe of their products in FP8 (or NONE)."""
+    """A run's attention and optimizer, its blocks' compiler and layers, and the recipe of their products in FP8, if any
+    (or NONE).
+    """
 
     attention: Choice
     optimizer: Choice
     compilation: Choice
+    layers: Choice
     fp8: Choice
 
     @property
@@ -100,22 +105,44 @@ def choose(config: TrainingConfig, attentions: Sequence[str], libraries: Librari
     ranking = ("apex", "foreach") if config.optimizer == "lamb" else ("fused", "apex", "foreach")
     obstacles = {"apex": lambda: _against_apex(config, libraries)}
     with_attention = config.model_copy(update={"attention": attention.used})
+    layers = _layers(config, libraries)
     return Kernels(
         attention=attention,
         optimizer=first_usable("optimizer_impl", config.optimizer_impl, ranking, obstacles),
         compilation=_compilation(with_attention, libraries),
-        fp8=_fp8(config, libraries),
+        layers=layers,
+        fp8=_fp8(config, layers.used, libraries),
     )
 
 
-def _fp8(config: TrainingConfig, libraries: Libraries) -> Choice:
+def _layers(config: TrainingConfig, libraries: Libraries) -> Choice:
+    """Whose linear layers and norms the blocks have; where Transformer Engine's work, the devices tell the faster."""
+    obstacles = {ENGINE: lambda: _against_engine(config, libraries)}
+    chosen = first_usable("layers", config.layers, (ENGINE, TORCH), obstacles)
+    if config.layers != AUTO or chosen.used == TORCH:
+        return chosen
+    if config.context_parallelism() > 1:
+        return replace(chosen, used=TORCH, why="a rank alone cannot time the layers of a divided sequence")
+    return replace(chosen, used=TIMED, why="the ranks time both")
+
+
+def _against_engine(config: TrainingConfig, libraries: Libraries) -> str | None:
+    problem = config.against_engine()
+    if problem is None:
+        problem = libraries.against(ENGINE)
+    return against_library(ENGINE, libraries) if problem is None else problem
+
+
+def _fp8(config: TrainingConfig, layers: str, libraries: Libraries) -> Choice:
     asked = config.fp8_recipe()
     if asked is None:
         return Choice(asked=NONE, used=NONE, why="asked for")
-    problem = fp8.against(libraries.device)
+    by_engine = layers == ENGINE
+    problem = fp8.refusal(libraries.device) if by_engine else fp8.against(libraries.device)
     if problem is not None:
         raise UnusableSettingsError(f"fp8 = {asked!r}: {problem}")
-    return Choice(asked=asked, used=asked, why=fp8.how(libraries.device))
+    why = f"{ENGINE} {libraries.version(ENGINE)}" if by_engine else fp8.how(libraries.device)
+    return Choice(asked=asked, used=asked, why=why)
 
 
 def _compilation(config: TrainingConfig, libraries: Libraries) -> Choice:
@@ -211,8 +238,9 @@ def agree(kernels: Kernels) -> None:
     Raises:
         UnusableSettingsError: ranks differ; the message names them.
     """
-    used = f"{kernels.attention.used} and {kernels.optimizer.used} and {kernels.compilation.used}"
-    agree_on("attention, optimizer_impl and compile_backend = 'auto' come out", used, "set them, or mend the hosts")
+    chosen = (kernels.attention, kernels.optimizer, kernels.compilation, kernels.layers)
+    what = "attention, optimizer_impl, compile_backend and layers = 'auto' come out"
+    agree_on(what, " and ".join(each.used for each in chosen), "set them, or mend the hosts")
 
 
 def agree_on(what: str, own: str, action: str) -> None:

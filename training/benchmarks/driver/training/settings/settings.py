@@ -38,6 +38,7 @@ DECIDED = ("activation_checkpointing",)
 
 AUTO = "auto"
 FLASH_ATTENTION = "flash_attention_2"
+ENGINE, TORCH = "transformer_engine", "torch"
 Recompute = Literal["none", "selective", "full"]
 PHASES = ("data", "forward", "backward", "exposed_communication", "optimizer")
 PROFILED_STEPS = "21..25"
@@ -122,6 +123,9 @@ class TrainingConfig(CaseConfig):
     )
     optimizer_impl: Literal["auto", "apex", "fused", "foreach"] = Field(
         "auto", description="apex's kernels, torch's fused or multi-tensor ones; auto: the best that works here"
+    )
+    layers: Literal["auto", "torch", "transformer_engine"] = Field(
+        "auto", description="whose linear layers and norms the blocks have; auto: the faster ones, timed on the device"
     )
     compile_backend: str | None = Field(
         "auto", description="torch.compile backend of each block; None: not compiled; auto: inductor where it settles"
@@ -222,6 +226,13 @@ class TrainingConfig(CaseConfig):
         return self
 
     @model_validator(mode="after")
+    def _layers_fit(self) -> Self:
+        problem = self.against_engine() if self.layers == ENGINE else None
+        if problem is not None:
+            raise ValueError(f"layers = {ENGINE!r} {problem}; allowed: 'auto', 'torch'")
+        return self
+
+    @model_validator(mode="after")
     def _checkpoints_have_a_folder(self) -> Self:
         if self.checkpoint_dir is None and (self.checkpoint_interval_steps is not None or self.resume):
             key = "resume" if self.resume else "checkpoint_interval_steps"
@@ -249,6 +260,17 @@ class TrainingConfig(CaseConfig):
             for key in DECIDED
             if key in given
         ]
+
+    def against_engine(self) -> str | None:
+        """The reason why Transformer Engine's layers do not compute what these settings say, None if they do."""
+        problems = []
+        if self.precision == "fp32":
+            problems.append("needs precision 'bf16' or 'fp16', which is 'fp32'")
+        if self.tensor_parallelism()[0] > 1:
+            problems.append(f"needs tensor_parallel_size = 1, which is {self.tensor_parallelism()[0]}")
+        if self.fp8_recipe() not in (None, "tensorwise"):
+            problems.append(f"has no recipe like fp8 = {self.fp8_recipe()!r}")
+        return ", ".join(problems) or None
 
     def data_refusal(self, *, has_folder: bool) -> str | None:
         if self.data == "files" and not has_folder:

@@ -163,7 +163,7 @@ def test_flash_attention_that_skips_the_padding_is_not_compiled(libraries: None)
 
 def test_ranks_that_would_use_different_kernels_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = _choose("bert", Libraries(torch.device("cpu")))
-    others = ["sdpa and fused and none", "flash_attention_2 and fused and none"]
+    others = ["sdpa and fused and none and torch", "flash_attention_2 and fused and none and torch"]
 
     def gather(found: list[str], own: str) -> None:
         found[:] = [*others, own]
@@ -172,7 +172,10 @@ def test_ranks_that_would_use_different_kernels_are_named(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
     with pytest.raises(UnusableSettingsError) as error:
         kernels.agree(chosen)
-    assert "flash_attention_2 and fused and none on ranks 1; sdpa and fused and none on ranks 0, 2" in str(error.value)
+    assert "flash_attention_2 and fused and none and torch on ranks 1; sdpa and fused and none and" in str(error.value)
+    others[1] = "sdpa and fused and none and the faster"
+    with pytest.raises(UnusableSettingsError, match="and the faster on ranks 1"):
+        kernels.agree(chosen)
     others[1] = others[0]
     kernels.agree(chosen)
 
