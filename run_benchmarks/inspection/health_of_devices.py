@@ -31,7 +31,7 @@ def _of_links(health: HostHealth, links: DeviceLinks) -> Iterator[Found]:
         subject = f"{links.kind} {name[:MAX_CHARACTERS]}"
         if not up + down and any(active):
             expected = "links, as other devices of its host have"
-            yield subject, "no link of it is shown", expected, links.action, "not seen"
+            yield subject, "no link of it is shown", expected, links.action, "blind"
         if are_links_lost(up, down, active):
             is_proven = not links.may_lack or up < max(active)
             severity: Severity = "failure" if is_proven else "warning"

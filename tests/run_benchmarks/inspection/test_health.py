@@ -181,7 +181,7 @@ def test_what_no_tool_tells_is_not_passed(tmp_path: Path) -> None:
         "case $* in *query-gpu*) echo '0, Enabled, 7, 7, 1, 1, Not Active, Not Active, 0' ;; *) exit 2 ;; esac"
     )
     found = said({"n0": looked(tree(tmp_path, files), "", str(tmp_path), peers=["n7"], programs=programs)})
-    assert {(key[1], key[2]) for key, severity in found.items() if severity == "not seen"} == {
+    assert {(key[1], key[2]) for key, severity in found.items() if severity in ("not seen", "blind")} == {
         (f"mount options of {tmp_path}", "no findmnt, or no answer"),
         ("largest frame", "no address of n7, or no route to it"),
         ("remapped rows of the GPUs", "nvidia-smi does not tell"),
@@ -189,6 +189,10 @@ def test_what_no_tool_tells_is_not_passed(tmp_path: Path) -> None:
         ("errors of NVLinks", "nvidia-smi nvlink -e does not answer"),
         ("VBIOS of the GPUs", "nvidia-smi does not tell"),
         ("clock synchronisation", "neither timedatectl nor chronyc answers"),
+    }
+    assert {key[1] for key, severity in found.items() if severity == "blind"} == {
+        "remapped rows of the GPUs",
+        "NVLinks",
     }
 
 
@@ -357,6 +361,8 @@ def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Pat
         ("gpu\t0, Enabled, 700.00, 700.00, 1980, 1980, Not Active, Not Active, [N/A]", "not seen"),
         ("gpu\t0, [N/A], [N/A], [N/A], [N/A], [N/A], [N/A], [N/A], [N/A]", "not seen"),
         ("rows\t00000000:3B:00.0, [N/A], [N/A]", "not seen"),
+        ("rows\t00000000:3B:00.0, [Unknown Error], [Unknown Error]", "blind"),
+        ("gpu\t0, Enabled, 700.00, 700.00, 1980, 1980, Not Active, Not Active, [GPU requires reset]", "blind"),
         ("gpu\t0, Enabled, 500.00, 700.00, 1980, 1980, Not Active, Not Active, 0", "warning"),
         ("gpu\t0, Enabled, 700.00, 700.00, 1200, 1980, Not Active, Not Active, 0", "warning"),
         ("gpu\t0, Enabled, 700.00, 700.00, 1980, 1980, Active, Not Active, 0", "failure"),
@@ -367,7 +373,7 @@ def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Pat
         ("rows\t00000000:3B:00.0, Yes, No", "warning"),
         ("rows\t00000000:3B:00.0, Yes, Yes", "failure"),
         ("nvlinks\t3\t17\t1", "failure"),
-        ("nvlinks\t2\t18\t0\nnvlinks\t3\t0\t0", "not seen"),
+        ("nvlinks\t2\t18\t0\nnvlinks\t3\t0\t0", "blind"),
         ("nvlink_errors\t3\t2", "warning"),
         ("rdma_memory\tnvidia_peermem", "warning"),
         ("rdma_memory\tkernel", "warning"),
@@ -591,14 +597,14 @@ def test_the_state_of_gpus_is_read_from_the_drivers_tool_and_its_absence_passes_
         ("GPU 00000000:86:00.0", "a row of its memory waits to be remapped"): "warning",
         ("GPU 0", "1 of 2 NVLinks are inactive"): "failure",
         ("GPU 2", "2 of 2 NVLinks are inactive"): "failure",
-        ("GPU 3", "no link of it is shown"): "not seen",
+        ("GPU 3", "no link of it is shown"): "blind",
         ("GPU 1", "5 replays and recoveries of its NVLinks since the driver was loaded"): "warning",
     }
     bare = looked(tmp_path, programs={"nvidia-smi": tool.replace("Link ", "Nothing ")})
     others = said({"n0": health, "n1": health, "n2": bare})
     assert others["n2", "GPUs with NVLinks", "0"] == "warning", "none of its devices shows what those of others do"
     without = said({"n0": looked(tmp_path, programs={"nvidia-smi": "exit 9"})})
-    assert without["n0", "NVLinks", "nvidia-smi nvlink -s does not answer"] == "not seen"
+    assert without["n0", "NVLinks", "nvidia-smi nvlink -s does not answer"] == "blind"
     assert without["n0", "state of the GPUs", "nvidia-smi is not installed, or does not answer"] == "blind"
 
 
