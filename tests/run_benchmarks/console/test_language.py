@@ -74,12 +74,12 @@ PASSED: dict[str, tuple[str, ...]] = {
         "not seen",
         'say {} "',
     ),
-    "run_benchmarks/inspection/health_of_devices.py": ("not seen",),
     "vendors/health.py": ("not seen",),
     "vendors/amd/health.py": ("XGMI links are down", "amdgpu.*(GPU reset begin|ring [^ ]+ timeout)"),
     "vendors/nvidia/health.py": (
         r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{1,20})\): (\d{1,4})",
         "NVRM: Xid [^,]*",
+        "[Not Supported]",
         "persistence mode",
         "power limit",
         "default power limit",

@@ -688,10 +688,35 @@ def test_a_tool_that_hangs_costs_a_minute_at_most_and_what_others_tell_is_kept(t
     assert len([line for key in ("cannot", "blind") for line in health.lines[key] if "nvidia-smi" in line]) == 6
 
 
-def test_each_host_sends_to_all_others_of_a_few_and_of_many_to_some_at_every_distance() -> None:
-    few, many = peers_of(list("abcd")), peers_of([f"n{n}" for n in range(600)])
+def test_each_host_sends_to_all_others_of_a_few_and_of_many_some_of_every_two_racks_meet() -> None:
+    few, most = peers_of(list("abcd")), peers_of([f"n{n}" for n in range(33)])
     assert few[1] == ["c", "d", "a"] and peers_of(["a"]) == [[]]
-    assert many[599] == ["n0", "n1", "n3", "n7", "n15", "n31", "n63", "n127"]
+    assert all(len({*own}) == 32 for own in most)
+    hosts, of_a_rack = 1024, 8
+    many = peers_of([str(n) for n in range(hosts)])
+    assert all(str(place) not in own and len({*own}) == len(own) <= 32 for place, own in enumerate(many))
+    assert many[-1][0] == "0", "the next one"
+    met = {(place // of_a_rack, int(peer) // of_a_rack) for place, own in enumerate(many) for peer in own}
+    racks = range(hosts // of_a_rack)
+    assert [(a, b) for a in racks for b in racks if a < b and (a, b) not in met and (b, a) not in met] == []
+
+
+@pytest.mark.parametrize(("count", "told"), [(33, ""), (100, "and 95 more: tried with 31 or more of 99 other hosts")])
+def test_of_many_hosts_it_is_told_to_how_many_others_each_sent(count: int, told: str) -> None:
+    sent: list[int] = []
+
+    def looked_at(argv: Sequence[str], **_: object) -> SimpleNamespace:
+        sent.append([*reversed(argv)].index("--"))
+        return SimpleNamespace(stdout="end\tok\n")
+
+    names = [f"n{n}" for n in range(count)]
+    hosts: Any = {name: SimpleNamespace(name=name, address=name, run=looked_at) for name in names}
+    plan: Any = SimpleNamespace(vendor="cpu", code_dir_host="/a/b", log_root_host="/a/c", cases=[])
+    reports = {name: HostReport(host=name) for name in names}
+    examine_health(hosts, reports, plan)
+    said = [each for each in not_seen(reports) if each.startswith("largest frame, names of n0, n1, n2, n3, n4 ")]
+    assert [each.partition("n4 ")[2] for each in said] == ([told] if told else [])
+    assert (min(sent), max(sent)) == (31 if told else 32, 32)
 
 
 def test_the_script_is_made_once_for_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
