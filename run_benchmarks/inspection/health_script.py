@@ -66,6 +66,7 @@ if [ -n "$log" ]; then
     }'
 else say blind "kernel log	no permission (kernel.dmesg_restrict), or no dmesg and no journalctl"; fi
 [ -d "$root/sys/bus/pci/devices" ] || say cannot "PCIe links	no /sys/bus/pci"
+untold=
 for device in "$root"/sys/bus/pci/devices/*; do
   class=$(value "$device/class") || continue
   case $class in 0x03*|0x12*|0x02*|0x0108*) ;; *) continue ;; esac
@@ -82,8 +83,9 @@ for device in "$root"/sys/bus/pci/devices/*; do
   if [ "${now:-0}" != 0 ] && [ "${most:-0}" != 0 ] && [ "$now" != 255 ]; then
     kind=$(value "$device/vendor"):$(value "$device/device")
     say pci "${device##*/} $kind $now $most"
-  fi
+  elif [ -n "$now" ] && [ ! -e "$device/physfn" ]; then untold="$untold ${device##*/}"; fi # a virtual one
 done
+if [ -n "$untold" ]; then say cannot "PCIe links	the kernel does not tell the width of$untold"; fi
 for module in MODULES; do
   if version=$(value "$root/sys/module/$module/version"); then say version "$module $version"; fi
 done

@@ -74,6 +74,7 @@ PASSED: dict[str, tuple[str, ...]] = {
         "not seen",
         'say {} "',
     ),
+    "run_benchmarks/inspection/health_of_devices.py": ("not seen",),
     "vendors/health.py": ("not seen",),
     "vendors/amd/health.py": ("XGMI links are down", "amdgpu.*(GPU reset begin|ring [^ ]+ timeout)"),
     "vendors/nvidia/health.py": (
