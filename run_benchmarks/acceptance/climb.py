@@ -68,18 +68,26 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 @dataclass(frozen=True, kw_only=True)
 class Looked:
-    """Of a look at hosts. sick: who is to be taken out; unseen: things not to be looked at; unasked: hosts of whose
-    health not all was looked at; warnings: by host, pairs of a subject and a sentence, that take nobody out.
+    """Of a look at hosts. sick: who is to be taken out; unseen: things not to be looked at; unasked: those without
+    which a host is not accepted, by host; warnings: by host, pairs of a subject and a sentence, that take nobody out.
     """
 
     sick: Suspects = field(default_factory=dict)
     unseen: Sequence[str] = ()
-    unasked: Sequence[str] = ()
+    unasked: Mapping[str, Sequence[str]] = field(default_factory=dict)
     warnings: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
 
 class EndedError(Exception):
     """The acceptance cannot go on: a run was interrupted, or could not be started; the message says which, and why."""
+
+
+class NoNodesError(EndedError):
+    """A run got no nodes: it can go on without those that are out of service since the look before it."""
+
+
+class _TooFewError(Exception):
+    """Fewer hosts are left than the rung needs."""
 
 
 @dataclass(kw_only=True)
@@ -143,7 +151,7 @@ class Climb:
         self._is_short = rung != HEALTH and needed > self._room
         try:
             if len(hosts) < FEWEST[rung]:
-                record.reasons = [f"{len(hosts)} of {len(self.hosts)} hosts are left; it needs {FEWEST[rung]}"]
+                record.reasons = [self._too_few(rung, hosts)]
             elif self._room < 1:
                 record.reasons = [self._is_spent]
             else:
@@ -175,6 +183,9 @@ class Climb:
     def _is_spent(self) -> str:
         return f"the budget of {self.budget_s:g} s is spent"
 
+    def _too_few(self, rung: str, hosts: Sequence[str]) -> str:
+        return f"{len(hosts)} of {len(self.hosts)} hosts are left; it needs {FEWEST[rung]}"
+
     def _measure(self, record: RungRecord) -> None:
         """Run the stages, each on the hosts that the stages before have not taken out."""
         record.not_run += self.tools.get(record.rung, NO_OTHERS).missing
@@ -186,10 +197,16 @@ class Climb:
         stage = 0
         while stage < len(self._cases(record.rung, record.hosts)):
             hosts = [host for host in record.hosts if host not in record.out]
-            if len(hosts) < FEWEST[record.rung]:
+            try:
+                if len(hosts) < FEWEST[record.rung]:
+                    raise _TooFewError
+                has_tools = TOOLS in self._cases(record.rung, hosts)[stage]
+                self._count(record, self._measure_stage(record, stage, hosts), has_tools=has_tools)
+            except _TooFewError:
+                rest = [host for host in hosts if host not in record.out]
+                _add_reasons(record, self._too_few(record.rung, rest))
+                self._untested |= {*rest}
                 break
-            has_tools = TOOLS in self._cases(record.rung, hosts)[stage]
-            self._count(record, self._measure_stage(record, stage, hosts), has_tools=has_tools)
             stage += 1
         record.verdict = "fail" if record.out or record.reasons else "pass"
 
@@ -419,12 +436,17 @@ class Climb:
         Raises:
             EndedError: it was interrupted, or could not be made.
         """
-        cases = self._cases(record.rung, hosts)[stage]
-        began = time.monotonic()
-        loaded = self.run(f"{record.rung}{len(record.runs) + 1}", cases, hosts, max(1, int(self._room)))
-        record.runs.append(loaded.folder.name)
-        self.ran[loaded.folder.name] = list(cases), list(hosts)
-        self._took[loaded.folder.name] = round(time.monotonic() - began, 1)
+        try:
+            loaded = self._run(record, stage, hosts)
+        except NoNodesError:
+            gone = self._noted(record, self.gate(hosts)).sick
+            if not gone:
+                raise
+            _append(record.out, gone)
+            hosts = [host for host in hosts if host not in gone]
+            if len(hosts) < FEWEST[record.rung]:
+                raise _TooFewError from None
+            loaded = self._run(record, stage, hosts)
         self.warned.add(warnings_of(loaded))
         looked = self._noted(record, self.gate(hosts))
         after = f"after {loaded.folder.name}: "
@@ -444,13 +466,27 @@ class Climb:
         self._suspected.append(found)
         return loaded, suspects
 
+    def _run(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> LoadedRun:
+        """Run a stage on hosts, and note that it ran."""
+        cases = self._cases(record.rung, hosts)[stage]
+        began = time.monotonic()
+        loaded = self.run(f"{record.rung}{len(record.runs) + 1}", cases, hosts, max(1, int(self._room)))
+        record.runs.append(loaded.folder.name)
+        self.ran[loaded.folder.name] = list(cases), list(hosts)
+        self._took[loaded.folder.name] = round(time.monotonic() - began, 1)
+        return loaded
+
     def _noted(self, record: RungRecord, looked: Looked) -> Looked:
-        """Keep the warnings of a look at hosts, and fail the rung for whom it did not see, who is not accepted."""
+        """Keep the warnings of a look at hosts, and fail the rung for what it did not see, which accepts none."""
         self.warned.add(looked.warnings)
-        if unasked := [host for host in looked.unasked if host not in looked.sick]:
-            said = f"the health of {few(unasked, MOST_NAMED)} was not looked at"
+        unasked: dict[str, list[str]] = {}
+        for host, things in looked.unasked.items():
+            for what in things if host not in looked.sick else ():
+                unasked.setdefault(what, []).append(host)
+        for what, hosts in unasked.items():
+            said = f"not looked at on {few(hosts, MOST_NAMED)}: {what}"
             _add_reasons(record, said if said not in record.reasons else "")
-            self._untested |= {*unasked}
+            self._untested |= {*hosts}
         return looked
 
     def states(self) -> dict[str, HostState]:

@@ -49,6 +49,8 @@ MOST_TIMES = 10
 """How many times the median of its peers the figure of a device may be, of those that are alike."""
 FEWEST_OF_PAIRS = 3
 """Hosts of a tool between two of them, from which on a figure is a host's own: the best of its two neighbours."""
+SHOWN_PAIRS = 4
+"""Of devices, of one sentence."""
 UNLIKE = "different_results"
 NOT_RUN = "not run: "
 """Before the evidence of a tool that was not run, which names its hosts."""
@@ -353,9 +355,19 @@ def _few_devices(run: LoadedRun, usual: Levels) -> Iterator[tuple[str, int, str,
 def _few_pairs(run: LoadedRun, usual: Levels) -> Iterator[tuple[str, int, str, str]]:
     for case, records in run.rounds.items():
         for record, step in ((each, step) for each in records for step in each.steps):
-            for (kind, pair), measured in _pairs(record, step, kinds_of(run, case)).items():
+            pairs = _pairs(record, step, kinds_of(run, case))
+            of_hosts, test = _by_host(pairs), str(step.get("test"))[:100]
+            few: dict[tuple[str, int], list[tuple[str, bool]]] = {}
+            for (kind, pair), measured in pairs.items():
                 if len(measured) < FEWEST_PEERS and _of_pair(step, pair) not in usual.get(kind, {}):
-                    yield kind, len(measured), "hosts", f"{str(step.get('test'))[:100]} of each pair"
+                    is_accused = any(_beside_others(of_hosts[host], pair) for host, _ in measured)
+                    few.setdefault((kind, len(measured)), []).append((_between(pair), is_accused))
+            for (kind, count), told in few.items():
+                accused = [pair for pair, is_accused in told if is_accused]
+                but = ", ".join([*accused[:SHOWN_PAIRS], *["..."][: len(accused) - SHOWN_PAIRS]])
+                if len(accused) < len(told):
+                    said = f"{test} of each pair but {but} of devices" if accused else f"{test} of each pair"
+                    yield kind, count, "hosts", said
 
 
 def not_against(run: LoadedRun, usual: Levels) -> list[str]:
@@ -408,7 +420,11 @@ def _pairs(
 
 
 def _of_pair(step: Mapping[str, object], pair: tuple[int, int]) -> str:
-    return " ".join((str(step.get("test")), str(pair[0]), "to", str(pair[1])))
+    return f"{step.get('test')} {_between(pair)}"
+
+
+def _between(pair: tuple[int, int]) -> str:
+    return " ".join((str(pair[0]), "to", str(pair[1])))
 
 
 def _slow_pairs(

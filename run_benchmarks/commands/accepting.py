@@ -5,8 +5,8 @@ import re
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -17,7 +17,7 @@ import vendors
 from common.errors import MistakeList, input_problem
 from common.reading import read_bounded
 from common.whole_files import PRESENT
-from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Looked
+from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Looked, NoNodesError
 from run_benchmarks.acceptance.devices import untested_devices, usual_devices
 from run_benchmarks.acceptance.estimate import earlier_ones, estimates, in_words
 from run_benchmarks.acceptance.kinds import alike_first
@@ -57,6 +57,7 @@ from run_benchmarks.console.terminal import print_table
 from run_benchmarks.errors import ClusterDynoError, InputProblems, Problem
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.slurm.allocation import AllocationError
 from run_benchmarks.hosts.slurm.nodes import MARK
 from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.findings import HostReport
@@ -68,7 +69,7 @@ from run_benchmarks.session.preparation import PreparedRun, checked_settings, co
 from run_benchmarks.session.run_folder import new_run_id, result_root
 from run_benchmarks.settings.host_selection import HostSelection
 from run_benchmarks.settings.settings import Settings
-from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
+from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
 from training.benchmarks.tools.pytorch.config import Config
 
 BUDGET = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)")
@@ -152,6 +153,7 @@ class Acceptance:
         """Run cases on hosts; their records.
 
         Raises:
+            NoNodesError: Slurm gave no nodes.
             EndedError: it was interrupted, did not begin, or left no record.
         """
         say(words("-- {rung}: {cases} on {n} hosts --", rung=name, cases=", ".join(cases), n=len(hosts)))
@@ -167,6 +169,8 @@ class Acceptance:
         try:
             return load_run(folder)
         except LoadError as error:
+            if code == EXIT_CHECK:  # of hosts that fail the check there is a record
+                raise NoNodesError(f"{folder.name} got no nodes of Slurm") from error
             raise EndedError(f"{folder.name} could not be made: {error}") from error
 
     def examine(self, hosts: Sequence[str]) -> Looked:
@@ -192,7 +196,7 @@ class Acceptance:
         return Looked(
             sick=sick | {host: report.objections for host, report in reports.items() if report.failed},
             unseen=[*untested_devices(reports, self._nproc), *not_seen(reports)],
-            unasked=[host for host, report in reports.items() if report.is_blind],
+            unasked={host: report.blind_to for host, report in reports.items()},
             warnings={host: report.warnings for host, report in reports.items()},
         )
 
@@ -247,13 +251,26 @@ class Acceptance:
 
     @contextmanager
     def reached(self, hosts: Sequence[str]) -> Iterator[tuple[PreparedRun, dict[str, Host], dict[str, str]]]:
-        """The run by which hosts are reached, they, and those that Slurm gives to no job, unless all are so."""
+        """The run by which hosts are reached, they, and those that Slurm gives to no job, unless all are so; asked once
+        more where it gives no nodes.
+        """
         planned = self.look(hosts)
         gone = out_of_service(planned.settings, hosts)
-        if rest := [host for host in hosts if host not in gone] if gone else []:
-            planned = self.look(rest)
-        with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
-            yield prepared, reached, gone
+        with ExitStack() as stack:
+            try:
+                prepared = stack.enter_context(allocated(self._without(planned, hosts, gone)))
+            except AllocationError:
+                if not (since := out_of_service(planned.settings, hosts)).keys() - gone:
+                    raise
+                gone |= since
+                prepared = stack.enter_context(allocated(self._without(planned, hosts, gone)))
+            cluster = prepared.settings.cluster
+            yield prepared, stack.enter_context(connected(cluster, prepared.allocation)), gone
+
+    def _without(self, planned: PreparedRun, hosts: Sequence[str], gone: Container[str]) -> PreparedRun:
+        """The run by which those of the hosts are reached that are not gone, of all where none is left."""
+        rest = [host for host in hosts if host not in gone]
+        return self.look(rest) if rest and len(rest) < len(hosts) else planned
 
     def conf(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> Settings:
         """The settings of a rung's run on these hosts, whose test_conf.py stays in the acceptance's folder."""

@@ -66,9 +66,9 @@ class HostReport:
         return [each for each in self.findings if each.severity in ("not seen", "blind")]
 
     @property
-    def is_blind(self) -> bool:
-        """Whether something could not be looked at without which no host is accepted."""
-        return any(each.severity == "blind" for each in self.findings)
+    def blind_to(self) -> list[str]:
+        """What could not be looked at without which no host is accepted."""
+        return list(dict.fromkeys(each.subject for each in self.findings if each.severity == "blind"))
 
     @property
     def objections(self) -> list[str]:

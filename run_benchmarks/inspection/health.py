@@ -32,8 +32,10 @@ SHOWN, MOST_CHARACTERS = 3, 160
 MOST_OF_LINE = 1000
 ENDLESS = re.compile(r"\d{30,}")
 """No number of a host: to convert one of thousands of digits is an error."""
-MOST_PEERS = 8
-"""Hosts that one host sends its largest frame to."""
+MOST_PEERS = 32
+"""Hosts that one host sends its largest frame to, and whose names it resolves."""
+GOLDEN = (5**0.5 - 1) / 2
+"""Of which multiples, as many as there may be, lie evenly between whole numbers (Steinhaus)."""
 _LASTING = re.compile(LASTING, re.IGNORECASE)
 """Of what the kernel logs: what does not go away by itself."""
 T = TypeVar("T")
@@ -46,7 +48,8 @@ def examine_health(
 
     more_data: folders of data beside those of the plan's cases.
 
-    Each host resolves the names of the others and sends them the largest frame, of many MOST_PEERS of them.
+    Each host resolves the names of the others and sends them the largest frame, of many MOST_PEERS of them, which is
+    told.
     """
     folders = ("/", "/tmp", "/var", str(Path(plan.code_dir_host).parent), str(Path(plan.log_root_host).parent))
     data = {case.data_dir_host for case in plan.cases if case.data_dir_host}
@@ -61,7 +64,8 @@ def examine_health(
     for name, error in result.failed.items():
         reports[name].add("health", str(error)[:MOST_CHARACTERS], "an answer", "log in and look", "blind")
     addresses = {hosts[name].address: name for name in names}
-    found_of = [*_unasked(healths, plan.vendor), *judged(healths, addresses, data)]
+    tried = {name: len(own) for name, own in zip(names, peers, strict=True) if name in healths}
+    found_of = [*_unasked(healths, plan.vendor), *_untried(tried, len(names) - 1), *judged(healths, addresses, data)]
     for name, found in found_of:
         if (found[0], found[1]) not in {(each.subject, each.found) for each in reports[name].findings}:
             reports[name].add(*found)
@@ -89,11 +93,32 @@ def _are_devices_asked(health: HostHealth, check: HealthCheck | None) -> bool:
 
 
 def peers_of(addresses: Sequence[str]) -> list[list[str]]:
-    """To whom each host sends: few to all others; many to the 1st, 2nd, 4th ... after it, across every tier."""
+    """To whom each host sends: few to all others; many to the next, and to others at distances that its neighbours have
+    not, so that some hosts of every two racks meet.
+    """
     count = len(addresses)
-    far = [1 << power for power in range(MOST_PEERS) if 1 << power < count]
-    steps = range(1, count) if count <= MOST_PEERS + 1 else far
-    return [[addresses[(place + step) % count] for step in steps] for place in range(count)]
+    steps = range(1, count)
+
+    def far(place: int) -> list[int]:
+        turns = (GOLDEN * turn % 1 for turn in range(place * MOST_PEERS, (place + 1) * MOST_PEERS - 1))
+        return list(dict.fromkeys([1, *(1 + int(turn * (count - 1)) for turn in turns)]))
+
+    return [
+        [addresses[(place + step) % count] for step in (steps if count <= MOST_PEERS + 1 else far(place))]
+        for place in range(count)
+    ]
+
+
+def _untried(tried: Mapping[str, int], others: int) -> Iterator[tuple[str, Found]]:
+    """The hosts, where they are too many to send to all others. tried: by host to how many it sent."""
+    least = min(tried.values(), default=others)
+    if least < others:
+        found, action = (
+            f"tried with {least} or more of {others} other hosts",
+            "test the rest in smaller groups: --hosts",
+        )
+        for name in tried:
+            yield name, ("largest frame, names", found, "all of them", action, "not seen")
 
 
 def _look(host: Host, script: str, arguments: Sequence[str]) -> HostHealth:

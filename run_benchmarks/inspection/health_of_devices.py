@@ -29,9 +29,9 @@ def _of_links(health: HostHealth, links: DeviceLinks) -> Iterator[Found]:
     active = [up for _, up, _ in told]
     for name, up, down in told:
         subject = f"{links.kind} {name[:MAX_CHARACTERS]}"
-        if not up + down and any(active):
-            expected = "links, as other devices of its host have"
-            yield subject, "no link of it is shown", expected, links.action, "not seen"
+        if not up + down and any(active):  # where bridges join some devices, others have none
+            how: Severity = "blind" if are_links_lost(0, 1, active) else "not seen"
+            yield subject, "no link of it is shown", "links, as other devices of its host have", links.action, how
         if are_links_lost(up, down, active):
             is_proven = not links.may_lack or up < max(active)
             severity: Severity = "failure" if is_proven else "warning"

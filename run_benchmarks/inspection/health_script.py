@@ -66,6 +66,7 @@ if [ -n "$log" ]; then
     }'
 else say blind "kernel log	no permission (kernel.dmesg_restrict), or no dmesg and no journalctl"; fi
 [ -d "$root/sys/bus/pci/devices" ] || say cannot "PCIe links	no /sys/bus/pci"
+untold=
 for device in "$root"/sys/bus/pci/devices/*; do
   class=$(value "$device/class") || continue
   case $class in 0x03*|0x12*|0x02*|0x0108*) ;; *) continue ;; esac
@@ -82,8 +83,9 @@ for device in "$root"/sys/bus/pci/devices/*; do
   if [ "${now:-0}" != 0 ] && [ "${most:-0}" != 0 ] && [ "$now" != 255 ]; then
     kind=$(value "$device/vendor"):$(value "$device/device")
     say pci "${device##*/} $kind $now $most"
-  fi
+  elif [ -n "$now" ] && [ ! -e "$device/physfn" ]; then untold="$untold ${device##*/}"; fi # a virtual one
 done
+if [ -n "$untold" ]; then say cannot "PCIe links	the kernel does not tell the width of$untold"; fi
 for module in MODULES; do
   if version=$(value "$root/sys/module/$module/version"); then say version "$module $version"; fi
 done
@@ -167,39 +169,45 @@ if command -v getent >/dev/null 2>&1; then
 else say cannot "names	no getent"; fi
 while [ "$1" != -- ]; do shift; done
 shift
+towards() { # a peer: its address, and the bytes of the headers
+  address=$(timeout 8 getent ahosts "$1" 2>/dev/null); address=${address%%[!0-9a-fA-F:.]*}
+  case $address in *:*) head=48 ;; *) head=28 ;; esac
+}
 reaches() { # a frame with so many bytes after its headers, twice if the first is lost
   for try in 1 2; do
     if timeout 4 ping -n -q -c 1 -W 1 -M do -s "$1" "$address" >/dev/null 2>&1; then return 0; fi
   done
   return 1
 }
-searched=
-for peer in "$@"; do
-  if ! command -v ping >/dev/null 2>&1 || ! command -v ip >/dev/null 2>&1; then
-    say cannot "largest frame	no ping or no ip command"; break
-  fi
-  address=$(getent ahosts "$peer" 2>/dev/null); address=${address%%[!0-9a-fA-F:.]*}
-  route=$(ip -o route get "${address:-$peer}" 2>/dev/null); network=${route#* dev }; network=${network%% *}
+send() { # the largest frame
+  towards "$1"
+  route=$(ip -o route get "${address:-$1}" 2>/dev/null); network=${route#* dev }; network=${network%% *}
   if ! mtu=$(value "$root/sys/class/net/${network:-none}/mtu"); then
-    say cannot "largest frame	no address of $peer, or no route to it"; continue
+    say cannot "largest frame	no address of $1, or no route to it"
+  elif [ "$network" = lo ]; then :
+  elif ! reaches 56; then say cannot "largest frame	$1 answers no ping"
+  elif reaches $((mtu - head)); then say frame "$1	$network	$mtu	passes	$mtu"
+  else say frame "$1	$network	$mtu	lost	unknown"; fi
+}
+if [ "$#" = 0 ]; then :
+elif ! command -v ping >/dev/null 2>&1 || ! command -v ip >/dev/null 2>&1; then
+  say cannot "largest frame	no ping or no ip command"
+else
+  sent=$(begun=0; for peer; do
+    send "$peer" & begun=$((begun + 1)); if [ $((begun % 16)) = 0 ]; then wait; fi
+  done | sort)
+  lost=$(printf '%s\n' "$sent" | awk -F '\t' '$5 == "lost" {print $2, $4; exit}')
+  most=unknown
+  if [ -n "$lost" ]; then # the largest that passes, of one
+    towards "${lost% *}"; low=$((56 + head)); high=${lost#* }
+    while [ $((high - low)) -gt 1 ]; do
+      middle=$(((low + high) / 2))
+      if reaches $((middle - head)); then low=$middle; else high=$middle; fi
+    done
+    most=$low
   fi
-  case $address in *:*) head=48 ;; *) head=28 ;; esac
-  if [ "$network" = lo ]; then continue; fi
-  if ! reaches 56; then say cannot "largest frame	$peer answers no ping"
-  elif reaches $((mtu - head)); then say frame "$peer	$network	$mtu	passes	$mtu"
-  else
-    most=unknown
-    if [ -z "$searched" ]; then
-      low=$((56 + head)); high=$mtu; searched=yes
-      while [ $((high - low)) -gt 1 ]; do
-        middle=$(((low + high) / 2))
-        if reaches $((middle - head)); then low=$middle; else high=$middle; fi
-      done
-      most=$low
-    fi
-    say frame "$peer	$network	$mtu	lost	$most"
-  fi
-done
+  printf '%s\n' "$sent" | awk -F '\t' -v most="$most" '$5 == "lost" && !told++ {sub(/unknown$/, most)} {print}'
+fi
 say end ok
 """
 

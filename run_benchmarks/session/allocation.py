@@ -180,6 +180,7 @@ def _of_our_own(
         limit=cluster.SLURM_QUEUE_LIMIT,
         check=check,
         tell=LOG.info,
+        check_nodes=lambda: _refuse_drained(request.hosts),
     )
 
 
@@ -208,6 +209,13 @@ def _refuse_out_of_service(hosts: tuple[str, ...]) -> None:
         raise AllocationError(f"nodes of HOSTS are out of service: {'; '.join(unusable)}")
     if unknown := sorted(set(hosts) - {node.name for node in found}):
         raise AllocationError(f"Slurm knows no node {folded(unknown)}")
+
+
+def _refuse_drained(hosts: tuple[str, ...]) -> None:
+    """Refuse nodes that somebody takes out of service while their job waits; one that is down may come back."""
+    with contextlib.suppress(SlurmError):
+        if drained := [node.in_words for node in (states_of(hosts) if hosts else ()) if node.is_drained]:
+            raise AllocationError(f"nodes of HOSTS are out of service: {'; '.join(drained)}")
 
 
 def _name_drained(partition: str | None) -> None:

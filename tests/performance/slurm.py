@@ -77,7 +77,7 @@ def _parsers(folder: Path, nodes: int) -> Row:
     sacct = "\n".join(
         f"{number}|{state}|{code}|{where}" for number in range(nodes) for _, state, code, *_, where in fields
     )
-    sinfo = "\n".join(f"n{number:04}|down*|Not responding, by slurmctld; 2|3" for number in range(nodes))
+    sinfo = "\n".join(f"n{number:04}|down*|root|Not responding, by slurmctld; 2|3" for number in range(nodes))
     steps = [Completed(argv=("srun",), exit_code=0, stdout="", stderr=SAID, seconds=1.0)] * (nodes * STEPS)
     for rank in range(nodes):
         (folder / rank_log_name(rank)).write_text(perflog(rank, {"busbw_GBps": 1.0}))

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from vendors.health import DeviceLinks, Found, HealthCheck, HostHealth, is_below
+from vendors.health import DeviceLinks, Found, HealthCheck, HostHealth, Severity, is_below
 from vendors.nvidia.health_script import SCRIPT
 from vendors.nvidia.nvlink_fabric import not_joined, unlike_domains, untold_in
 
@@ -19,6 +19,8 @@ STATE = (
     "persistence mode", "power limit", "default power limit", "clocks", "default clocks", "hardware slowdown",
     "locked clocks", "uncorrected ECC errors",
 )  # fmt: skip
+ABSENT = ("[N/A]", "[Not Supported]")
+"""What is told instead of a value that a device does not have; another word in brackets is why it cannot be read."""
 BOARD = "reset the host; check NVSwitches and the board"
 RDMA_MEMORY = {
     "nvidia_peermem": ("nvidia_peermem, which is deprecated", "remove it: the driver and the kernel share by dma_buf"),
@@ -28,7 +30,9 @@ RDMA_MEMORY = {
 
 
 def _judge(health: HostHealth) -> Iterator[Found]:
-    """A field that is not available passes nothing, accuses nobody, and is told."""
+    """A field that is not available passes nothing, accuses nobody, and is told; no host is accepted where it cannot be
+    read.
+    """
     yield from _xids(health)
     yield from _state(health)
     for gpu, errors in health.of("nvlink_errors", 2):
@@ -58,23 +62,26 @@ def _xids(health: HostHealth) -> Iterator[Found]:
 
 
 def _state(health: HostHealth) -> Iterator[Found]:
-    untold: dict[str, None] = {}
+    told: list[tuple[str, str]] = []
     for (line,) in health.of("gpu", 1):
         fields = [field.strip() for field in line.split(",")]
         if len(fields) == 9 and fields[0].isdecimal():
             yield from _of_gpu(f"GPU {fields[0]}", fields[1:])
-            untold |= {name: None for name, field in zip(STATE, fields[1:], strict=True) if field.startswith("[")}
+            told += zip(STATE, fields[1:], strict=True)
     for (line,) in health.of("rows", 1):
         fields = [field.strip() for field in line.split(",")]
         if len(fields) == 3:
             yield from _of_rows(f"GPU {fields[0]}", *fields[1:])
-            untold |= {"remapped rows": None} if fields[1].startswith("[") else {}
+            told.append(("remapped rows", fields[1]))
     fabrics = [line for (line,) in health.of("nvlink_fabric", 1)]
     yield from not_joined(fabrics)
-    untold |= untold_in(fabrics)
-    if untold:
-        found = f"nvidia-smi does not tell: {', '.join(untold)}"
-        yield "state of the GPUs", found, "an answer", "look whether this GPU and driver have it", "not seen"
+    unread = dict.fromkeys(name for name, field in told if field.startswith("[") and field not in ABSENT)
+    lacking = dict.fromkeys(name for name, field in told if field in ABSENT) | untold_in(fabrics)
+    by_severity: dict[Severity, dict[str, None]] = {"blind": unread, "not seen": lacking}
+    for severity, names in by_severity.items():
+        if names:
+            found = f"nvidia-smi does not tell: {', '.join(names)}"
+            yield "state of the GPUs", found, "an answer", "look whether this GPU and driver have it", severity
 
 
 def _of_gpu(name: str, fields: list[str]) -> Iterator[Found]:

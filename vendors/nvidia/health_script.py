@@ -25,13 +25,13 @@ if [ -d "$root/sys/module/nvidia" ] || [ -e /dev/nvidiactl ]; then
   asked=gpu_bus_id,remapped_rows.pending,remapped_rows.failure
   if state=$(asks 20 nvidia-smi --query-remapped-rows="$asked" --format=csv,noheader); then
     printf '%s\n' "$state" | sed 's/^/rows	/'
-  else say cannot "remapped rows of the GPUs	nvidia-smi does not tell"; fi
+  else say blind "remapped rows of the GPUs	nvidia-smi does not tell"; fi
   asked=gpu_bus_id,fabric.state,fabric.status,fabric.cliqueId,fabric.clusterUuid
   if state=$(asks 20 nvidia-smi --query-gpu="$asked" --format=csv,noheader); then
     printf '%s\n' "$state" | sed 's/^/nvlink_fabric	/'
   else say cannot "NVLink fabric	nvidia-smi does not tell"; fi
   if state=$(asks 20 nvidia-smi nvlink -s); then :
-  else state=; say cannot "NVLinks	nvidia-smi nvlink -s does not answer"; fi
+  else state=; say blind "NVLinks	nvidia-smi nvlink -s does not answer"; fi
   printf '%s\n' "$state" | awk '/^GPU/ {gpu = $2 + 0; seen[gpu] = 1} /Link [0-9]+: / {
     if (/inactive/) down[gpu]++; else if (/GB\/s/) up[gpu]++}
     END {for (gpu in seen) {print "nvlinks\t" gpu "\t" up[gpu] + 0 "\t" down[gpu] + 0; all++; if (up[gpu]) linked++}

@@ -201,6 +201,7 @@ def obtain(
     limit: float,
     check: Callable[[], None],
     tell: Callable[[str], None],
+    check_nodes: Callable[[], None] = lambda: None,
 ) -> Allocation:
     """The job of that number, or a new one if it is None, once its nodes are ours; cancelled if that fails.
 
@@ -209,10 +210,11 @@ def obtain(
         limit: seconds to wait for the nodes.
         check: called often; its exception ends the waiting.
         tell: receives why the job waits, and each other reason after it.
+        check_nodes: called at each look at a job that waits for nodes that are away; its exception ends the waiting.
 
     Raises:
         AllocationError: Slurm refuses the job, or it does not begin.
-        Exception: whatever `check` or `note` raises.
+        Exception: whatever `check`, `check_nodes` or `note` raises.
     """
     try:
         allocation = Allocation(number=number or _submit(request), is_ours=True)
@@ -222,7 +224,7 @@ def obtain(
         if number is None:
             note(allocation.number)
         first_look = FIRST_SECONDS if number is None else 0.0
-        _wait(allocation, time.monotonic() + first_look, limit, check, tell)
+        _wait(allocation, time.monotonic() + first_look, limit, check, tell, check_nodes)
     except BaseException:
         allocation.give_back()
         raise
@@ -260,7 +262,12 @@ def _submit(request: Request, *options: str) -> str:
 
 
 def _wait(
-    allocation: Allocation, next_look: float, limit: float, check: Callable[[], None], tell: Callable[[str], None]
+    allocation: Allocation,
+    next_look: float,
+    limit: float,
+    check: Callable[[], None],
+    tell: Callable[[str], None],
+    check_nodes: Callable[[], None],
 ) -> None:
     began, said, missing = time.monotonic(), "", 0
     while True:
@@ -277,6 +284,8 @@ def _wait(
             return
         if job is not None and job.never_begins:
             raise AllocationError(f"Slurm's job {job.id} would wait for ever: {job.reason}")
+        if job is not None and job.lacks_nodes:
+            check_nodes()
         waited = time.monotonic() - began
         if waited >= limit:
             why = f": {job.reason}" if job is not None and job.reason else ""

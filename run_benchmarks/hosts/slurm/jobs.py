@@ -51,6 +51,8 @@ NEVER_BEGINS = re.compile(
     r"|(?:Account|QOS)NotAllowed|Invalid(?:Account|QOS)|BadConstraints|DependencyNeverSatisfied|MaxMemPerLimit"
     r"|Reservation(?:Deleted|Invalid)|DeadLine|JobHeld|JobHoldMaxRequeue|.*requeued (?:in )?held"
 )
+AWAY = re.compile(r"ReqNodeNotAvail|Nodes required for job are DOWN")
+"""Why a job waits some of whose nodes are away."""
 STEPS_FORMAT = "JobIDRaw,State,ExitCode,JobName"
 STEP_GOES_ON = ("PENDING", "RUNNING", "COMPLETING", "COMPLETED")
 TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
@@ -129,6 +131,11 @@ class Job:
     def never_begins(self) -> bool:
         """Whether it waits for what does not come by itself."""
         return self.is_waiting and NEVER_BEGINS.match(self.reason.strip("()")) is not None
+
+    @property
+    def lacks_nodes(self) -> bool:
+        """Whether it waits for nodes that are away."""
+        return self.is_waiting and AWAY.match(self.reason.strip("()")) is not None
 
     @property
     def end_in_words(self) -> str:

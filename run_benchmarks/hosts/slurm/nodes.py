@@ -13,11 +13,12 @@ SILENT = "*"  # after the state of a node that does not answer
 
 @dataclass(frozen=True, kw_only=True)
 class NodeState:
-    """A node as Slurm shows it; `reason` is the administrator's or Slurm's own, "" without one."""
+    """A node as Slurm shows it; `reason` is the administrator's or Slurm's own, "" without one; by: who set it."""
 
     name: str
     state: str
     reason: str
+    by: str = ""
 
     @property
     def is_out_of_service(self) -> bool:
@@ -27,12 +28,18 @@ class NodeState:
     @property
     def has_failed(self) -> bool:
         """Whether it is gone, and not only taken out of service by somebody."""
-        return self.is_out_of_service and not self.state.startswith("drain")
+        return self.is_out_of_service and not self.is_drained
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether somebody took it out of service."""
+        return self.state.startswith("drain")
 
     @property
     def in_words(self) -> str:
-        """Its state and the reason."""
-        return f"{self.name} is {self.state}{f' ({self.reason})' if self.reason else ''}"
+        """Its state and the reason, of a drained one with who drained it."""
+        by = f"; by {self.by}" if self.by and self.is_drained else ""
+        return f"{self.name} is {self.state}{f' ({self.reason}{by})' if self.reason else ''}"
 
 
 def states_of(hosts: Iterable[str]) -> list[NodeState]:
@@ -55,15 +62,16 @@ def drained_by_us(partition: str | None) -> list[NodeState]:
 
 
 def _listed(*filters: str) -> list[NodeState]:
-    return from_sinfo(call(["sinfo", "--noheader", "--Node", *filters, "--format=%N|%T|%E"]))
+    return from_sinfo(call(["sinfo", "--noheader", "--Node", *filters, "--format=%N|%T|%u|%E"]))
 
 
 def from_sinfo(text: str) -> list[NodeState]:
     """The nodes in an answer of sinfo; the reason stands last, since it may hold any separator."""
     found: dict[str, NodeState] = {}
     for line in text.splitlines():
-        fields = line.split("|", 2)
-        if len(fields) == 3:
-            name, state, reason = (field.strip() for field in fields)
-            found[name] = NodeState(name=name, state=state, reason="" if reason == "none" else reason)
+        fields = line.split("|", 3)
+        if len(fields) == 4:
+            name, state, by, reason = (field.strip() for field in fields)
+            reason = "" if reason == "none" else reason
+            found[name] = NodeState(name=name, state=state, reason=reason, by="" if by == "Unknown" else by)
     return list(found.values())

@@ -93,8 +93,28 @@ def test_a_node_that_is_drained_is_taken_out_by_an_acceptance_which_goes_on_with
     (file,) = controller.logs.glob("accept*/accept.json")
     record = json.loads(file.read_text())
     assert answer.exit_code == 1 and record["hosts"] == {"node1": "accepted", "node2": "out"}, answer.output
-    assert record["drain"]["node2"][0].startswith("Slurm: node2 is drained (disk"), record["drain"]
+    assert record["drain"]["node2"][0].startswith("Slurm: node2 is drained (disk; by root)"), record["drain"]
     assert [(rung["verdict"], rung["hosts"][-1]) for rung in record["rungs"]] == [("fail", "node2"), ("pass", "node1")]
+
+
+def test_a_node_that_is_drained_while_the_job_of_an_acceptance_waits_is_taken_out(controller: SlurmController) -> None:
+    cluster, node = controller.cluster, ["scontrol", "update", "nodename=node2"]
+    controller.configure_cluster(HOSTS=["node1", "node2"])
+    held = cluster.allocate(1, "--nodelist=node2")
+    try:
+        process = controller.start("accept", "--nproc", "1", "--rungs", "health,single", "--budget", "5m")
+        wait_until("its job", lambda: len(controller.jobs()) > 1)
+        cluster.call([*node, "state=drain", "reason=disk"])
+        answer = controller.finish(process)
+    finally:
+        cluster.call(["scancel", held])
+        cluster.call([*node, "state=resume"], check=False)
+    (file,) = controller.logs.glob("accept*/accept.json")
+    record = json.loads(file.read_text())
+    assert record["hosts"] == {"node1": "accepted", "node2": "out"}, answer.output
+    assert record["drain"]["node2"][0].startswith("Slurm: node2 is drain"), record["drain"]
+    assert "(disk; by root)" in record["drain"]["node2"][0], record["drain"]
+    assert [rung["verdict"] for rung in record["rungs"]] == ["fail", "pass"]
 
 
 def test_a_preempted_job_aborts_the_round_and_a_resume_runs_it_in_a_new_job(controller: SlurmController) -> None:

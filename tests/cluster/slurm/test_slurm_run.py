@@ -378,10 +378,10 @@ def test_the_drain_list_of_a_run_reaches_slurm_and_is_taken_back_by_its_reason(
             refused = controller.call("drain", str(run), "--apply")
         assert refused.exit_code == 1 and "ask a Slurm operator or administrator" in refused.output, refused.output
         applied = controller.call("drain", str(run), "--apply")
-        assert applied.exit_code == 0 and "node2: left as it is: node2 is drained (disk; Bob)" in applied.output
+        assert applied.exit_code == 0 and "node2: left as it is: node2 is drained (disk; Bob; by" in applied.output
         refused = controller.call("check")
         assert refused.exit_code == 3, refused.output
-        assert "node1 is drained (clusterdyno run20261125160000: net round 1: slow; 3|4 pairs)" in refused.output
+        assert "node1 is drained (clusterdyno run20261125160000: net round 1: slow; 3|4 pairs; by" in refused.output
         assert controller.jobs() == []
         controller.configure_cluster(SLURM_PARTITION="main", SLURM_QUEUE_LIMIT=1)
         named = controller.call("check").output

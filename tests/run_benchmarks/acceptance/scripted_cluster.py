@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from protocol.finding import FindingKind, PartFinding
-from run_benchmarks.acceptance.climb import Climb, EndedError, Looked
+from run_benchmarks.acceptance.climb import Climb, EndedError, Looked, NoNodesError
 from run_benchmarks.acceptance.estimate import Estimate
 from run_benchmarks.acceptance.records import RungRecord
 from run_benchmarks.acceptance.rungs import (
@@ -32,6 +32,8 @@ class Cluster:
         self.fails: set[str] = set()
         self.skipped: set[str] = set()
         self.ends: str | None = None
+        self.drained: dict[str, set[str]] = {}
+        self.refused, self.hides = "", False
         self.guilty: set[str] = set()
         self.falls_ill: dict[str, str] = {}
         self.kind: FindingKind = "constant"
@@ -43,6 +45,10 @@ class Cluster:
     def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun:
         if name == self.ends:
             raise EndedError(f"run_{name} was interrupted")
+        if not self.drained.get(name, set()).isdisjoint(hosts):
+            self.refused = name
+            raise NoNodesError(f"run_{name} got no nodes")
+        self.refused = ""
         self.asked.append((name, list(cases), list(hosts)))
         self.steps += [each["overrides"]["max_steps"] for each in cases.values() if name.startswith("whole")]
         rung, occasion = name.rstrip("0123456789"), int(name[-1]) - 1
@@ -65,9 +71,11 @@ class Cluster:
         return LoadedRun(folder=Path(f"run_{name}"), record=record, rounds=self.rounds | {"SEES": seen})
 
     def gate(self, hosts: Sequence[str]) -> Looked:
-        """The health after a run: `falls_ill` has by run whom it finds."""
-        name = self.asked[-1][0]
+        """The health after a run: `falls_ill` has by run whom it finds; after one that got no nodes who is drained."""
+        name = self.refused or self.asked[-1][0]
         sick = {host: ["XID: 79"] for host in hosts if self.falls_ill.get(name) == host}
+        if self.refused and not self.hides:
+            sick |= {host: ["Slurm: drained"] for host in hosts if host in self.drained[name]}
         return Looked(sick=sick, warnings=self.warns.pop(0).warnings if self.warns else {})
 
     def _case(self, verdict: Verdict) -> CaseRecord:

@@ -254,7 +254,7 @@ def test_a_run_that_was_not_made_says_of_no_host_that_it_fails_without_it_and_su
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_hosts_whose_health_was_not_looked_at_are_not_accepted_and_fail_their_rung(when: str) -> None:
     cluster = Cluster({})
-    looked = Looked(sick={"n5": ["ssh: no route"]}, unasked=["n0", "n5"])
+    looked = Looked(sick={"n5": ["ssh: no route"]}, unasked={"n0": ["kernel log"], "n1": [], "n5": ["health"]})
     made, gates = cluster.begun(), [Looked(), looked, looked] if when == "after" else []
     made.examine = lambda hosts: looked if when == "before" else Looked()
     made.gate = lambda hosts: gates.pop(0) if gates else Looked()
@@ -262,9 +262,9 @@ def test_hosts_whose_health_was_not_looked_at_are_not_accepted_and_fail_their_ru
         made.step(rung)
     (failed,) = (rung for rung in made.rungs if rung.verdict == "fail")
     assert failed.rung == (HEALTH if when == "before" else NETWORK)
-    assert failed.reasons == ["the health of n0 was not looked at"] and [*failed.out] == ["n5"]
+    assert failed.reasons == ["not looked at on n0: kernel log"] and [*failed.out] == ["n5"]
     assert made.states() == dict.fromkeys(HOSTS, "accepted") | {"n0": "not tested", "n5": "out"} and not made.ready
-    assert Words("zh").reason(failed.reasons[0]) == "未检查 n0 的健康状态"
+    assert Words("zh").reason(failed.reasons[0]) == "在 n0 上未检查：内核日志"
 
 
 @pytest.mark.parametrize("how", ["comes and goes", "is left in doubt"])
@@ -285,6 +285,42 @@ def test_pairs_of_a_suspect_alone_prove_nothing() -> None:
     assert [name for name, _, _ in cluster.asked] == ["single1", "network1", "whole1", "whole2"]
     assert list(found.rungs[2].out) == ["n0"] and found.states()["n1"] == "not tested"
     assert "no other host is left" in reason(found.rungs[2])
+
+
+def test_the_host_that_is_left_alone_in_a_rung_of_pairs_is_not_accepted() -> None:
+    """All hosts together, the next stage, it was not tested in."""
+    cluster = Cluster({})
+    cluster.falls_ill = {"network1": "n0"}
+    found = cluster.climb(hosts=["n0", "n1"])
+    assert reason(found.rungs[2]) == "1 of 2 hosts are left; it needs 2"
+    assert found.states() == {"n0": "out", "n1": "not tested"}
+
+
+@pytest.mark.parametrize("run", ["single1", "single2", "network1", "network2", "whole1", "whole2"])
+def test_a_host_that_slurm_takes_out_of_service_before_a_run_is_out_and_the_rest_go_on(run: str) -> None:
+    cluster = Cluster({"single": [{"n3"}, {"n3"}]})
+    cluster.drained = {run: {"n2"}}
+    found = cluster.climb()
+    (record,) = (rung for rung in found.rungs if rung.rung == run[:-1])
+    assert record.out["n2"] == ["Slurm: drained"] and not record.reasons
+    assert found.states() == dict.fromkeys(HOSTS, "accepted") | {"n2": "out", "n3": "out"}
+    asked = {name: hosts for name, _, hosts in cluster.asked}
+    assert "n2" not in asked[run] and len(asked[run]) > 1 and all(each.verdict != "not run" for each in found.rungs)
+
+
+def test_a_rung_for_which_too_few_are_left_as_slurm_takes_others_out_ends_and_the_next_begins() -> None:
+    cluster = Cluster({})
+    cluster.drained = {"network1": {"n1"}}
+    found = cluster.climb(hosts=["n0", "n1"])
+    assert reason(found.rungs[2]) == "1 of 2 hosts are left; it needs 2" and found.rungs[2].verdict == "fail"
+    assert cluster.asked[-1][0].startswith("whole") and found.states() == {"n0": "not tested", "n1": "out"}
+
+
+def test_a_run_that_gets_no_nodes_though_none_is_out_of_service_ends_the_acceptance() -> None:
+    cluster = Cluster({})
+    cluster.drained, cluster.hides = {"network1": {"n1"}}, True
+    with pytest.raises(EndedError, match="run_network1 got no nodes"):
+        cluster.climb()
 
 
 def test_nothing_is_ready_before_the_last_planned_rung() -> None:

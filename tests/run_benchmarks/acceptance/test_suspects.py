@@ -288,15 +288,18 @@ def test_a_bad_link_between_two_devices_is_found_on_few_hosts_and_what_is_not_ju
     ]
     record = of_test("peers", [200.0] * hosts * DEVICES, peers_of_ranks=rates)
     assert list(slow_devices(record, LIMIT)) == []
+    run = replace(a_run("run1", [1.0]), rounds={"D": [record]})
+    told = f"peers of each pair: measured, not judged: 4 hosts alike are compared, there are {hosts}"
+    assert unjudged(run, {}) == [told]
+    assert Words("zh").reason(told) == f"每对设备的 peers：已测量，未评判：需要 4 个同类主机进行比较，实有 {hosts} 个"
     rates[3][1] = 0.025 * (rates[3][1] or 0.0)
     ((host, said),) = slow_devices(record, LIMIT)
     assert host == "n0" and said.startswith("device 3 to 1: ") and said.endswith(": look at their link")
     assert "below most others of its devices" in said
-    run = replace(a_run("run1", [1.0]), rounds={"D": [record]})
-    told = f"peers of each pair: measured, not judged: 4 hosts alike are compared, there are {hosts}"
-    assert unjudged(run, {}) == [told]
+    but = told.replace("pair:", "pair but 3 to 1 of devices:")
+    assert unjudged(run, {}) == [but], "one that is accused is judged"
     assert unjudged(run, usual_of(run, [])) == []
-    assert Words("zh").reason(told) == f"每对设备的 peers：已测量，未评判：需要 4 个同类主机进行比较，实有 {hosts} 个"
+    assert Words("zh").reason(but).startswith("除 3 to 1 外每对设备的 peers：已测量，未评判：")
 
 
 def test_pairs_of_devices_are_compared_with_those_of_hosts_of_their_kind(tmp_path: Path) -> None:

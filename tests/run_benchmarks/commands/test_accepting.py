@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import pytest
 
 from common.errors import ABSENT
 from run_benchmarks.acceptance import rungs
-from run_benchmarks.acceptance.climb import EndedError, Looked
+from run_benchmarks.acceptance.climb import EndedError, Looked, NoNodesError
 from run_benchmarks.acceptance.records import AcceptRecord
 from run_benchmarks.acceptance.rungs import RUNGS, choice_of
 from run_benchmarks.commands import accepting, starting
@@ -33,12 +33,13 @@ from run_benchmarks.commands.accepting import (
 from run_benchmarks.commands.options import Request, asked_for
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.hosts.slurm.allocation import AllocationError
 from run_benchmarks.hosts.slurm.nodes import NodeState
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.results.records import record_text
 from run_benchmarks.session import allocation
-from run_benchmarks.session.preparation import prepare
-from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_USAGE
+from run_benchmarks.session.preparation import PreparedRun, prepare
+from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_INTERRUPTED, EXIT_USAGE
 from tests.run_benchmarks.acceptance.scripted_cluster import reason
 from tests.run_benchmarks.acceptance.test_accept_record import sample
 from training.benchmarks.tools.table import TOOLS
@@ -96,7 +97,7 @@ def test_expected_values_of_a_good_cluster_are_what_against_takes(
     save(sample(rungs=[slow]), tmp_path / "none", slow.reasons)
     assert "is not written: single says: 32 of 32 devices are slow" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
-    late = slow.model_copy(update={"reasons": ["the health of n7 was not looked at"]})
+    late = slow.model_copy(update={"reasons": ["not looked at on n7: kernel log"]})
     save(sample(rungs=[late]), tmp_path / "late")
     assert recorded(tmp_path / "late", "nvidia", 8).usual == sample().usual, "it is of one host alone"
 
@@ -173,13 +174,56 @@ def test_a_node_that_slurm_has_out_of_service_is_taken_out_and_the_others_are_lo
     monkeypatch.setattr(accepting, "examine_health", looked)
     found = Acceptance(asked, asked.settings(), tmp_path, 1).gate(["n0", "n1", "n2"])
     assert seen == ["n0", "n2"] and found.sick == {"n1": ["Slurm: n1 is down*: look why with sinfo -R"]}
-    assert found.unasked == ["n2"], "one tool that n0 lacks is another matter"
+    assert found.unasked == {"n0": [], "n2": ["kernel log"]}, "one tool that n0 lacks is another matter"
     states[1] = NodeState(name="n1", state="drained", reason="clusterdyno accept1: device 3: slow")
     (said,) = Acceptance(asked, asked.settings(), tmp_path, 1).gate(["n0", "n1", "n2"]).sick["n1"]
     resume = "scontrol update nodename=n1 state=resume"
     assert said.endswith(f"slow): run.py drained it, after its repair {resume}, then test it again")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert Acceptance(asked, asked.settings(), tmp_path, 1).gate(["n1", "n0", "n2"]).sick == {}, "they are ours"
+
+
+def test_a_node_that_slurm_takes_out_of_service_while_a_job_waits_is_taken_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drained: list[str] = []
+    asked_for_jobs: list[list[str]] = []
+
+    def states_of(hosts: Sequence[str]) -> list[NodeState]:
+        of = {name: "drained" if name in drained else "idle" for name in hosts}
+        return [NodeState(name=name, state=state, reason="disk", by="alice") for name, state in of.items()]
+
+    @contextlib.contextmanager
+    def allocated(planned: PreparedRun) -> Iterator[PreparedRun]:
+        asked_for_jobs.append(list(planned.settings.cluster.HOSTS))
+        if not drained:
+            drained.append("n1")
+            raise AllocationError("nodes of HOSTS are out of service: n1")
+        yield planned
+
+    monkeypatch.setattr(allocation, "states_of", states_of)
+    monkeypatch.setattr(accepting, "allocated", allocated)
+    monkeypatch.setattr(
+        accepting,
+        "connected",
+        lambda cluster, _: contextlib.nullcontext({name: LocalHost(name) for name in cluster.HOSTS}),
+    )
+    monkeypatch.setattr(accepting, "examine_health", lambda *_: None)
+    asked = asked_of(tmp_path, "cpu", 3)
+    (tmp_path / "cluster_conf.py").write_text("LAUNCHER = 'slurm'\nHOSTS = ['n0', 'n1', 'n2']\n")
+    asked = asked._replace(changes=asked.changes.model_copy(update={"sets": ("RUNTIME=slurm",)}))
+    acceptance = Acceptance(asked, asked.settings(), tmp_path, 1)
+    found = acceptance.gate(["n0", "n1", "n2"])
+    assert found.sick == {"n1": ["Slurm: n1 is drained (disk; by alice): look why with sinfo -R"]}
+    assert asked_for_jobs == [["n0", "n1", "n2"], ["n0", "n2"]]
+    drained.clear()
+    monkeypatch.setattr(accepting, "out_of_service", lambda *_: {})
+    with pytest.raises(AllocationError):
+        acceptance.gate(["n0", "n1"])
+    # A run that Slurm gives no nodes has a folder, and no record.
+    monkeypatch.setattr(starting, "start", lambda settings: (EXIT_CHECK, tmp_path / "run7"))
+    with pytest.raises(NoNodesError, match="run7 got no nodes of Slurm"):
+        acceptance.run("single1", rungs.stages_of("single", "cpu", ["n0"], 1)[0], ["n0"], 9)
 
 
 def test_sigterm_while_devices_are_counted_gives_back_what_was_allocated(

@@ -80,6 +80,7 @@ PASSED: dict[str, tuple[str, ...]] = {
     "vendors/nvidia/health.py": (
         r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{1,20})\): (\d{1,4})",
         "NVRM: Xid [^,]*",
+        "[Not Supported]",
         "persistence mode",
         "power limit",
         "default power limit",

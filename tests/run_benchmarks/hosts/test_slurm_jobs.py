@@ -20,6 +20,7 @@ from run_benchmarks.session.allocation import _ender
 from run_benchmarks.state.interruption import Interruption
 
 RECORDED = Path(__file__).parents[2] / "data" / "slurm"
+DOWN = "n3|down*|root|Not responding\nn2|idle|Unknown|none"
 PENDING = (RECORDED / "squeue_pending_reasons.txt").read_text().splitlines()
 COLUMNS = PENDING[0].split("|")
 NODES = 1000
@@ -164,7 +165,7 @@ def test_a_recorded_end_is_told_once_and_in_slurm_s_words(
     monkeypatch.setattr(jobs, "call", answer)
     monkeypatch.setattr(allocation, "call", lambda argv, **_: "")
     monkeypatch.setattr(allocation, "QUERY_SECONDS", 0.0)
-    monkeypatch.setattr(allocation, "states_of", lambda _: list(from_sinfo("n3|down*|Not responding\nn2|idle|none")))
+    monkeypatch.setattr(allocation, "states_of", lambda _: from_sinfo(DOWN))
     held, told, interruption = allocation.Allocation(number=number, is_ours=True), list[Job](), Interruption("clean")
     held.on_end = told.append
     host = "n2" if "node_killed" in name else "n1"
@@ -274,13 +275,13 @@ def test_a_step_that_ended_while_its_job_goes_on_is_told_in_the_word_of_the_acco
 
 def test_a_node_that_is_down_has_failed_and_a_drained_one_is_out_of_service() -> None:
     lines = [line.split("|") for line in (RECORDED / "sinfo_N_down.txt").read_text().splitlines()]
-    answer = "\n".join(f"{name}|{state}|{reason}" for name, state, _, reason, *_ in lines)
-    found = from_sinfo(f"{answer}\nn4|drained|clusterdyno run X: 2|3 of 4")
+    answer = "\n".join(f"{name}|{state}|{by}|{reason}" for name, state, _, reason, _, by in lines)
+    found = from_sinfo(f"{answer}\nn4|drained|alice|clusterdyno run X: 2|3 of 4")
     assert [node.name for node in found] == ["n1", "n2", "n3", "n4"]
     assert [node.name for node in found if node.has_failed] == ["n3"]
     assert [node.in_words for node in found if node.is_out_of_service] == [
         "n3 is down* (Not responding)",
-        "n4 is drained (clusterdyno run X: 2|3 of 4)",
+        "n4 is drained (clusterdyno run X: 2|3 of 4; by alice)",
     ]
 
 
@@ -317,7 +318,7 @@ def test_a_job_that_completes_is_not_judged_before_slurm_says_how_it_ended(monke
     found = held(monkeypatch, *(Job(id="26", state=state, hosts=("n2", "n3")) for state in states))
     told: list[str] = []
     found.on_end = lambda job: told.append(job.state)
-    monkeypatch.setattr(allocation, "states_of", lambda _: list(from_sinfo("n3|down*|Not responding\nn2|idle|none")))
+    monkeypatch.setattr(allocation, "states_of", lambda _: from_sinfo(DOWN))
     assert found.over("n2") == ""
     assert found.over("n2") == (
         "Slurm's job 26 is over: a node of it failed (NODE_FAIL) on n[2-3]; n3 is down* (Not responding)"

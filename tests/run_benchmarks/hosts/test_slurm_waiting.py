@@ -40,7 +40,9 @@ def wait(said: list[str], called: list[str], monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(allocation, name, 0.0)
     monkeypatch.setattr(allocation, "call", call)
 
-    def waited(*answers: Job | None, number: str | None = None, limit: float = 60.0) -> Allocation:
+    def waited(
+        *answers: Job | None, number: str | None = None, limit: float = 60.0, **more: Callable[[], None]
+    ) -> Allocation:
         left = [*answers]
         monkeypatch.setattr(jobs, "job_of", lambda _: left.pop(0) if len(left) > 1 else left[0])
         request, checked = Request(name="clusterdyno-x", nodes=1), iter(range(MOST_CHECKS))
@@ -48,7 +50,7 @@ def wait(said: list[str], called: list[str], monkeypatch: pytest.MonkeyPatch) ->
         def check() -> None:
             assert next(checked, None) is not None, "waits on"
 
-        return obtain(request, number, note=called.append, limit=limit, check=check, tell=said.append)
+        return obtain(request, number, note=called.append, limit=limit, check=check, tell=said.append, **more)
 
     return waited
 
@@ -70,6 +72,21 @@ def test_a_reason_that_does_not_pass_ends_the_waiting_and_the_job(number: str, w
     with pytest.raises(AllocationError, match=f"would wait for ever: {RECORDED[number].reason}"):
         wait(RECORDED["40"], RECORDED[number])
     assert called[-1] == "scancel 40"
+
+
+@pytest.mark.parametrize(("number", "is_asked"), [("34", True), ("35", True), ("40", False)])
+def test_the_nodes_are_looked_at_while_the_job_waits_for_some_that_are_away(
+    number: str, is_asked: bool, wait: Wait, called: list[str]
+) -> None:
+    def check_nodes() -> None:
+        raise AllocationError("n2 is drained (disk)")
+
+    if is_asked:
+        with pytest.raises(AllocationError, match="n2 is drained"):
+            wait(RECORDED[number], BEGUN, check_nodes=check_nodes)
+        assert called[-1] == "scancel 40"
+    else:
+        assert wait(RECORDED[number], BEGUN, check_nodes=check_nodes).number == "40"
 
 
 def test_a_limit_ends_the_waiting_with_the_last_reason(wait: Wait, called: list[str]) -> None:

@@ -51,10 +51,11 @@ def of_devices(found: dict[tuple[str, str, str], str]) -> dict[tuple[str, str], 
         "accelerator",
         "XGMI",
         "memory errors",
+        "bad pages",
         "throttling",
         "GPUs in",
         "links of",
-        "state of the N",
+        "state of the ",
         "version of",
     )
     return {(key[1], key[2]): how for key, how in found.items() if key[1].startswith(kinds)}
@@ -89,9 +90,9 @@ def test_errors_pages_clocks_power_and_heat_of_amd_devices_are_told(tmp_path: Pa
         ("UUUUUUDX UUUUUUUX", {("accelerator 0000:05:00.0", "1 of 7 XGMI links are down"): "failure"}),
         ("DDDDDDDX UUUUUUUX", {}),
         ("NNNNNNNX UUUUUUUX", {("accelerator 0000:05:00.0", "no link of it is shown"): "not seen"}),
-        ("UUUUUUUX", {("XGMI links of the GPUs", "amd-smi xgmi shows 1 of 2 GPUs in a hive"): "not seen"}),
-        ("DDDDDDDX DDDDDDDX", "not seen"),
-        ("N N", "not seen"),
+        ("UUUUUUUX", {("XGMI links of the GPUs", "amd-smi xgmi shows 1 of 2 GPUs in a hive"): "blind"}),
+        ("DDDDDDDX DDDDDDDX", "blind"),
+        ("N N", "blind"),
     ],
 )
 def test_an_xgmi_link_that_is_down_is_told_and_where_none_is_shown_up_nothing_passes(
@@ -121,9 +122,19 @@ def test_what_amds_driver_and_tool_do_not_tell_is_not_passed(says: str, tmp_path
     files = {name: text for name, text in amd_files("05").items() if not name.startswith(RAS)}
     assert of_devices(said({"n0": looked(tree(tmp_path, files), programs={"amd-smi": says})})) == {
         ("memory errors of the GPUs", "amdgpu shows no ras/*_err_count"): "not seen",
+        ("bad pages of the GPUs", "amdgpu shows no ras/gpu_vram_bad_pages"): "not seen",
         ("throttling of the GPUs", "amd-smi metric does not tell"): "not seen",
         ("XGMI links of the GPUs", "amd-smi xgmi does not tell of one that is up"): "not seen",
+        ("state of the GPUs", "neither amdgpu nor amd-smi tells of errors"): "blind",
     }
+    files = {name: text for name, text in amd_files("05", "26").items() if not name.startswith(RAS)}
+    found = of_devices(said({"n0": looked(tree(tmp_path / "two", files), programs={"amd-smi": says})}))
+    assert {key[0]: how for key, how in found.items()} == {
+        "memory errors of the GPUs": "blind",
+        "bad pages of the GPUs": "blind",
+        "XGMI links of the GPUs": "blind",
+        "throttling of the GPUs": "not seen",
+    }, "one of two tells: the other is asked in vain, and two of a hive have links"
 
 
 def test_amd_smi_of_another_version_has_another_option(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_what_no_tool_tells_is_not_passed(tmp_path: Path) -> None:
         "case $* in *query-gpu*) echo '0, Enabled, 7, 7, 1, 1, Not Active, Not Active, 0' ;; *) exit 2 ;; esac"
     )
     found = said({"n0": looked(tree(tmp_path, files), "", str(tmp_path), peers=["n7"], programs=programs)})
-    assert {(key[1], key[2]) for key, severity in found.items() if severity == "not seen"} == {
+    assert {(key[1], key[2]) for key, severity in found.items() if severity in ("not seen", "blind")} == {
         (f"mount options of {tmp_path}", "no findmnt, or no answer"),
         ("largest frame", "no address of n7, or no route to it"),
         ("remapped rows of the GPUs", "nvidia-smi does not tell"),
@@ -83,6 +83,10 @@ def test_what_no_tool_tells_is_not_passed(tmp_path: Path) -> None:
         ("errors of NVLinks", "nvidia-smi nvlink -e does not answer"),
         ("VBIOS of the GPUs", "nvidia-smi does not tell"),
         ("clock synchronisation", "neither timedatectl nor chronyc answers"),
+    }
+    assert {key[1] for key, severity in found.items() if severity == "blind"} == {
+        "remapped rows of the GPUs",
+        "NVLinks",
     }
 
 
@@ -160,6 +164,8 @@ def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Pat
         ("gpu\t0, Enabled, 700.00, 700.00, 1980, 1980, Not Active, Not Active, [N/A]", "not seen"),
         ("gpu\t0, [N/A], [N/A], [N/A], [N/A], [N/A], [N/A], [N/A], [N/A]", "not seen"),
         ("rows\t00000000:3B:00.0, [N/A], [N/A]", "not seen"),
+        ("rows\t00000000:3B:00.0, [Unknown Error], [Unknown Error]", "blind"),
+        ("gpu\t0, Enabled, 700.00, 700.00, 1980, 1980, Not Active, Not Active, [GPU requires reset]", "blind"),
         ("gpu\t0, Enabled, 500.00, 700.00, 1980, 1980, Not Active, Not Active, 0", "warning"),
         ("gpu\t0, Enabled, 700.00, 700.00, 1200, 1980, Not Active, Not Active, 0", "warning"),
         ("gpu\t0, Enabled, 700.00, 700.00, 1980, 1980, Active, Not Active, 0", "failure"),
@@ -171,6 +177,7 @@ def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Pat
         ("rows\t00000000:3B:00.0, Yes, Yes", "failure"),
         ("nvlinks\t3\t17\t1", "failure"),
         ("nvlinks\t2\t18\t0\nnvlinks\t3\t0\t0", "not seen"),
+        ("nvlinks\t1\t18\t0\nnvlinks\t2\t18\t0\nnvlinks\t3\t0\t0", "blind"),
         ("nvlink_errors\t3\t2", "warning"),
         ("rdma_memory\tnvidia_peermem", "warning"),
         ("rdma_memory\tkernel", "warning"),
@@ -394,14 +401,14 @@ def test_the_state_of_gpus_is_read_from_the_drivers_tool_and_its_absence_passes_
         ("GPU 00000000:86:00.0", "a row of its memory waits to be remapped"): "warning",
         ("GPU 0", "1 of 2 NVLinks are inactive"): "failure",
         ("GPU 2", "2 of 2 NVLinks are inactive"): "failure",
-        ("GPU 3", "no link of it is shown"): "not seen",
+        ("GPU 3", "no link of it is shown"): "blind",
         ("GPU 1", "5 replays and recoveries of its NVLinks since the driver was loaded"): "warning",
     }
     bare = looked(tmp_path, programs={"nvidia-smi": tool.replace("Link ", "Nothing ")})
     others = said({"n0": health, "n1": health, "n2": bare})
     assert others["n2", "GPUs with NVLinks", "0"] == "warning", "none of its devices shows what those of others do"
     without = said({"n0": looked(tmp_path, programs={"nvidia-smi": "exit 9"})})
-    assert without["n0", "NVLinks", "nvidia-smi nvlink -s does not answer"] == "not seen"
+    assert without["n0", "NVLinks", "nvidia-smi nvlink -s does not answer"] == "blind"
     assert without["n0", "state of the GPUs", "nvidia-smi is not installed, or does not answer"] == "blind"
 
 
@@ -436,10 +443,35 @@ def test_a_tool_that_hangs_costs_a_minute_at_most_and_what_others_tell_is_kept(t
     assert len([line for key in ("cannot", "blind") for line in health.lines[key] if "nvidia-smi" in line]) == 6
 
 
-def test_each_host_sends_to_all_others_of_a_few_and_of_many_to_some_at_every_distance() -> None:
-    few, many = peers_of(list("abcd")), peers_of([f"n{n}" for n in range(600)])
+def test_each_host_sends_to_all_others_of_a_few_and_of_many_some_of_every_two_racks_meet() -> None:
+    few, most = peers_of(list("abcd")), peers_of([f"n{n}" for n in range(33)])
     assert few[1] == ["c", "d", "a"] and peers_of(["a"]) == [[]]
-    assert many[599] == ["n0", "n1", "n3", "n7", "n15", "n31", "n63", "n127"]
+    assert all(len({*own}) == 32 for own in most)
+    hosts, of_a_rack = 1024, 8
+    many = peers_of([str(n) for n in range(hosts)])
+    assert all(str(place) not in own and len({*own}) == len(own) <= 32 for place, own in enumerate(many))
+    assert many[-1][0] == "0", "the next one"
+    met = {(place // of_a_rack, int(peer) // of_a_rack) for place, own in enumerate(many) for peer in own}
+    racks = range(hosts // of_a_rack)
+    assert [(a, b) for a in racks for b in racks if a < b and (a, b) not in met and (b, a) not in met] == []
+
+
+@pytest.mark.parametrize(("count", "told"), [(33, ""), (100, "and 95 more: tried with 31 or more of 99 other hosts")])
+def test_of_many_hosts_it_is_told_to_how_many_others_each_sent(count: int, told: str) -> None:
+    sent: list[int] = []
+
+    def looked_at(argv: Sequence[str], **_: object) -> SimpleNamespace:
+        sent.append([*reversed(argv)].index("--"))
+        return SimpleNamespace(stdout="end\tok\n")
+
+    names = [f"n{n}" for n in range(count)]
+    hosts: Any = {name: SimpleNamespace(name=name, address=name, run=looked_at) for name in names}
+    plan: Any = SimpleNamespace(vendor="cpu", code_dir_host="/a/b", log_root_host="/a/c", cases=[])
+    reports = {name: HostReport(host=name) for name in names}
+    examine_health(hosts, reports, plan)
+    said = [each for each in not_seen(reports) if each.startswith("largest frame, names of n0, n1, n2, n3, n4 ")]
+    assert [each.partition("n4 ")[2] for each in said] == ([told] if told else [])
+    assert (min(sent), max(sent)) == (31 if told else 32, 32)
 
 
 def test_the_script_is_made_once_for_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:

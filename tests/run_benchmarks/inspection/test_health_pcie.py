@@ -23,6 +23,17 @@ def test_a_card_with_more_lanes_than_the_port_above_it_is_no_finding(tmp_path: P
     assert not any(key[1].startswith("PCIe") for key in said({"n0": looked(root)}))
 
 
+@pytest.mark.parametrize(("width", "is_function"), [(0, False), (255, False), (0, True)])
+def test_a_card_whose_width_the_kernel_does_not_tell_is_not_passed(
+    width: int, is_function: bool, tmp_path: Path
+) -> None:
+    """A virtual function has no link of its own."""
+    of_parent = {"sys/bus/pci/devices/0000:3b:00.0/physfn/class": "0x030200\n"} if is_function else {}
+    found = said({"n0": looked(tree(tmp_path, host_files(width) | of_parent))})
+    told = ("n0", "PCIe links", "the kernel does not tell the width of 0000:3b:00.0")
+    assert {key: how for key, how in found.items() if "PCIe" in key[1]} == ({} if is_function else {told: "not seen"})
+
+
 def split(root: Path) -> None:
     """Hang the GPU below a port of eight lanes, as a BIOS does that splits the slot's sixteen."""
     device, port = root / "sys/bus/pci/devices/0000:3b:00.0", root / "sys/devices/0000:3a:01.0"

@@ -16,7 +16,8 @@ from run_benchmarks.hosts.slurm.jobs import WAITING, Job
 from run_benchmarks.hosts.slurm.nodes import NodeState
 from run_benchmarks.runtimes.process import ProcessTree
 from run_benchmarks.runtimes.slurm import _Workload
-from run_benchmarks.session.allocation import _ender, _hosts
+from run_benchmarks.session import allocation as allocating
+from run_benchmarks.session.allocation import _ender, _hosts, _refuse_drained
 from run_benchmarks.state.interruption import Interruption
 
 
@@ -104,6 +105,17 @@ def test_an_allocation_that_has_not_the_hosts_is_refused_by_what_is_known_of_it(
     if job is None:
         with pytest.raises(AllocationError, match=r"Slurm knows no job 12 \(any more\)"):
             _hosts(prepared, Allocation(number="12", is_ours=False, is_unknown=True), None)
+
+
+def test_a_job_waits_no_longer_for_a_node_that_somebody_drains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is down may come back while the job waits."""
+    states = {"n1": "down*", "n2": "draining"}
+    nodes = [NodeState(name=name, state=state, reason="disk", by="alice") for name, state in states.items()]
+    monkeypatch.setattr(allocating, "states_of", lambda names: [each for each in nodes if each.name in names])
+    with pytest.raises(AllocationError, match=r"out of service: n2 is draining \(disk; by alice\)$"):
+        _refuse_drained(("n1", "n2"))
+    _refuse_drained(("n1",))
+    _refuse_drained(())
 
 
 def test_a_node_that_its_job_went_on_without_is_lost_and_the_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
