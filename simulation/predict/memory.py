@@ -9,6 +9,7 @@ loss, in the backward pass of a layer, or when the last gradients are summed. Gr
 the allocator, which no other tensor takes: reserved has them at once.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
@@ -50,7 +51,8 @@ class Memory:
 
 def memory_of(job: TrainingJob) -> list[Memory]:
     """The memory of every stage, in their order."""
-    return [_stage(job, stage) for stage in range(job.pp)]
+    of_layers = [(_kept(job, experts=experts), _backward(job, experts=experts)) for experts in (False, True)]
+    return [_stage(job, stage, of_layers) for stage in range(job.pp)]
 
 
 class _Moment(NamedTuple):
@@ -61,12 +63,13 @@ class _Moment(NamedTuple):
     transient: float
 
 
-def _stage(job: TrainingJob, stage: int) -> Memory:
+def _stage(job: TrainingJob, stage: int, of_layers: Sequence[tuple[float, float]]) -> Memory:
+    """of_layers: bytes that a layer keeps, and those that its backward pass adds, without experts and with them."""
     held = stage_weights(job, stage)
     states = _states(job, stage, held)
-    dense, expert = layers_of(job, stage)
-    layers = dense * _kept(job, experts=False) + expert * _kept(job, experts=True)
-    peak = max([_backward(job, experts=kind) for kind, count in ((False, dense), (True, expert)) if count] or [0.0])
+    counts = layers_of(job, stage)
+    layers = sum(count * kept for count, (kept, _) in zip(counts, of_layers, strict=True))
+    peak = max([added for count, (_, added) in zip(counts, of_layers, strict=True) if count] or [0.0])
     head = 0.0
     if stage == job.pp - 1:
         # Logits and their gradient (torch's own loss: in float32, and the softmax), the head's input and its gradient.
