@@ -1,7 +1,8 @@
 """Tells of each kernel whether its time was measured at its shape, is interpolated, or follows from a rate.
 
 ERRORS holds, in %, how far off nine of ten times are (test_sources.py): products of an H200 that this project measured
-at the tables' shapes, and kernels that only move data there; products of every GPU between shapes that were left out.
+at the tables' shapes, and kernels that only move data there; products of every GPU between shapes that were left out,
+and attention of that H200.
 """
 
 from collections.abc import Iterator, Mapping
@@ -99,4 +100,4 @@ def sentence(its: list[Kernel]) -> str:
 
 def _error(source: str) -> str:
     percent = ERRORS[source]
-    return "" if percent is None else f" (within {percent:g} %)"
+    return "" if percent is None else f" (9 of 10 within {percent:g} %)"
