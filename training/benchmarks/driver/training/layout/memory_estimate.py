@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.torch_version import TorchVersion
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -54,7 +55,7 @@ def step_bytes(
     coming = 0.0 if is_early else states.gradients
     kernels = kernels_for(on_cpu, allocated=allocated)
     layer = layer_bytes(benchmark, config, kernels, config.recompute)
-    one = peak_of_one_layer(benchmark, config, kernels)
+    one: float = peak_of_one_layer(benchmark, config, kernels)
     if config.compile_backend is not None:
         one += layer_bytes(benchmark, config, kernels) - _traced_layer(benchmark, config, kernels)
     forward = activation_bytes(benchmark, config, 1, config.recompute, kernels, peak="forward") if freed else 0
@@ -151,7 +152,7 @@ def keeping_of(config: TrainingConfig) -> activations.Keeping:
 
 def are_norms_cast() -> bool:
     """Whether autocast has norms in float32 on a GPU."""
-    return torch.__version__ >= (2, 12)
+    return TorchVersion(torch.__version__) >= TorchVersion("2.12")
 
 
 class HeldStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -275,14 +276,13 @@ def _fuse_norms(model: nn.Module, *, is_cast: bool) -> None:
     """Have RMSNorms hold what those of a GPU do, whose traces on a CPU have every operator; is_cast: in float32."""
 
     def norm(weight: nn.Parameter, hidden: Tensor) -> Tensor:
-        result: Tensor = (
-            _FusedNorm.apply(hidden.float(), weight.float()) if is_cast else _FusedNorm.apply(hidden, weight)
-        )
+        inputs = (hidden.float(), weight.float()) if is_cast else (hidden, weight)
+        result: Tensor = _FusedNorm.apply(*inputs)  # type: ignore[no-untyped-call]
         return result
 
     for module in model.modules():
         if isinstance(module, nn.RMSNorm):
-            module.forward = functools.partial(norm, module.weight)
+            module.forward = functools.partial(norm, module.weight)  # type: ignore[method-assign]
 
 
 def _kept_copies(model: BenchmarkModel, recompute: Recompute) -> int:
