@@ -1,12 +1,12 @@
 """Takes a machine's factors from a burn of products: a run of the device tests (`base`) that kept them busy."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from common.errors import input_problem
+from common.errors import MistakeList, input_problem
 from common.summary import counted
 from simulation.predict import kernels
 from simulation.predict.machine import Machine, machine_of, other_part
@@ -18,10 +18,10 @@ SIDE = 8192
 """Of the squares of `Factors.burns`."""
 
 
-def burned(known: Mapping[str, Machine], folder: Path, wanted: tuple[str, str] | None = None) -> dict[str, Machine]:
+def burned(known: Mapping[str, Machine], folder: Path, wanted: Collection[tuple[str, str]] = ()) -> dict[str, Machine]:
     """The machines on which a run kept products busy, by GPU, with factors and power limit; none: it is another run.
 
-    wanted: GPU and precision of the job, where there is one.
+    wanted: GPUs and precisions of the jobs, each of which needs its burn.
 
     Raises:
         InputProblems: the folder is no run's, its products ended too soon, ran on a device without tables, or are of
@@ -43,7 +43,7 @@ def burned(known: Mapping[str, Machine], folder: Path, wanted: tuple[str, str] |
     if unfit and not burns:
         raise input_problem("--calibrate", folder, "; ".join(unfit))
     if wanted and burns:
-        _check_fit(burns, folder, *wanted)
+        _check_fit(burns, folder, wanted)
     return {gpu: _with_burns(known[gpu], its) for gpu, its in burns.items()}
 
 
@@ -57,11 +57,15 @@ def _lasting(folder: Path) -> list[SquareProducts]:
     return lasting
 
 
-def _check_fit(burns: Mapping[str, Iterable[str]], folder: Path, gpu: str, precision: str) -> None:
-    if gpu not in burns:
-        raise input_problem("--calibrate", folder, f"its products ran on {', '.join(burns)}, not {gpu}")
-    if precision not in burns[gpu]:
-        raise input_problem("--calibrate", folder, f"its products are of {', '.join(burns[gpu])}, not {precision}")
+def _check_fit(burns: Mapping[str, Iterable[str]], folder: Path, wanted: Collection[tuple[str, str]]) -> None:
+    """That no job would have another's factor, as if it were measured."""
+    mistakes = MistakeList()
+    for gpu, precision in sorted(set(wanted)):
+        if gpu not in burns:
+            mistakes.add("--calibrate", folder, f"its products ran on {', '.join(burns)}, not {gpu}")
+        elif precision not in burns[gpu]:
+            mistakes.add("--calibrate", folder, f"its products are of {', '.join(burns[gpu])}, not {precision}")
+    mistakes.check()
 
 
 def _with_burns(machine: Machine, burns: Mapping[str, Sequence[SquareProducts]]) -> Machine:

@@ -2,7 +2,7 @@
 
 import argparse
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,11 +90,13 @@ def run(arguments: argparse.Namespace) -> Summary:
     if arguments.rows is None:
         return _one(arguments) if arguments.phase is None else _inference(arguments)
     mistakes = MistakeList()
-    machines = mistakes.result(lambda: calibrated_machines(arguments.calibrate))
     _refuse_layout(arguments, mistakes)
+    jobs: list[TrainingJob] = []
     with mistakes.noted():
         rows = read_rows(arguments.rows)
         jobs = jobs_of(rows)
+    wanted = {(job.gpu, job.precision) for job in jobs}
+    machines = mistakes.result(lambda: calibrated_machines(arguments.calibrate, wanted))
     mistakes.check()
     predictions = [predict(job, machines[job.gpu]) for job in jobs]
     output = arguments.output or Path(f"{arguments.rows.stem}_predicted.csv")
@@ -192,7 +194,7 @@ def _machine(calibrate: Path | None, job: "TrainingJob | None") -> "Machine | No
     from simulation.predict.calibration import calibrated
     from simulation.predict.machine import machines
 
-    if measured := burns.burned(machines(), calibrate, (job.gpu, job.precision) if job else None):
+    if measured := burns.burned(machines(), calibrate, {(job.gpu, job.precision)} if job else ()):
         return measured[job.gpu] if job else None
     took = against.measured(calibrate, job.gpus if job else None, "--calibrate")
     if job is None:
@@ -220,11 +222,12 @@ def _network(arguments: argparse.Namespace, job: "TrainingJob | None") -> "Netwo
     return network
 
 
-def calibrated_machines(path: Path | None) -> "dict[str, Machine]":
+def calibrated_machines(path: Path | None, wanted: Collection[tuple[str, str]] = ()) -> "dict[str, Machine]":
     """The machines by GPU, fitted to the measured rows of a file where there is one, or to a burn by a run's folder.
 
     Raises:
-        InputProblems: the file or a row is wrong, a row has no measured_ms, or the run had no burn.
+        InputProblems: the file or a row is wrong, a row has no measured_ms, or the run had no burn, or none of a GPU
+            and precision of `wanted`.
     """
     from simulation.predict import burns
     from simulation.predict.calibration import calibrated
@@ -236,7 +239,7 @@ def calibrated_machines(path: Path | None) -> "dict[str, Machine]":
     if path is None:
         return found
     if path.is_dir():
-        if not (burned := burns.burned(found, path)):
+        if not (burned := burns.burned(found, path, wanted)):
             raise input_problem("--calibrate", path, "no round of base that passed timed a product")
         return found | burned
     rows = read_rows(path, "--calibrate")

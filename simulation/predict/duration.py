@@ -101,14 +101,15 @@ class Stopwatch:
     def _sequence(self, operations: Sequence[Operation]) -> Times:
         times = Times()
         for operation in operations:
-            times.add(dict([self._timed(operation)]))
+            times.add(dict([self.timed(operation)]))
         started = sum(each.kernels if isinstance(each, Traffic) else 1 for each in operations)
         idle = LAUNCH_US * started - sum(times.values())
         if idle > 0:
             times["host"] = idle
         return times
 
-    def _timed(self, operation: Operation) -> tuple[str, float]:
+    def timed(self, operation: Operation) -> tuple[str, float]:
+        """The class of an operation, and its microseconds."""
         factors = self.machine.factors
         if isinstance(operation, Product):
             return operation.part, self._product(operation)

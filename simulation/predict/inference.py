@@ -29,7 +29,7 @@ ESTIMATED, MOST_TP, MOST_BATCH, LENGTHS = ("H100", "H200", "B200"), 8, 64, (1024
 class EngineWatch(Stopwatch):
     """Times an engine's kernels: a graph; its own experts and latent attention; the faster of its or NCCL's sums."""
 
-    def _timed(self, operation: operations.Operation) -> tuple[str, float]:
+    def timed(self, operation: operations.Operation) -> tuple[str, float]:
         job, gpu = self.job, self.machine.gpu
         if isinstance(operation, operations.Experts):
             return operations.EXPERTS, kernels.experts_us(gpu, self.precision, *operation)
@@ -40,7 +40,7 @@ class EngineWatch(Stopwatch):
             # What turns queries and values is the projection of keys and values, in parts (DeepSeek-V2, section 2.1.2).
             widths, heads = 2 * job.latent.kv_lora + job.latent.rope, operation.units // job.mbs
             return operations.ATTENTION, kernels.latent_decode_us(gpu, operation.context, job.mbs, heads, widths)
-        return super()._timed(operation)
+        return super().timed(operation)
 
     def _over_tables(self, at: operations.Attention) -> float:
         return 1.0

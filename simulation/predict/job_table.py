@@ -239,7 +239,7 @@ def _device(row: Mapping[str, str], where: str, mistakes: MistakeList) -> tuple[
         mistakes.add(f"{where}: gpu", name, f"is none of {', '.join(machines())}")
     elif machine and (other := other_part(name)):
         mistakes.add(f"{where}: gpu", name, f"{other} is another part than the {machine.gpu} that was measured")
-    precision = _precision(row, where, mistakes)
+    precision = precision_of(row, where, mistakes)
     if machine and precision and (PRODUCT, machine.gpu, precision) not in grids():
         known = sorted(dtype for kernel, gpu, dtype in grids() if kernel == PRODUCT and gpu == machine.gpu)
         mistakes.add(f"{where}: precision", row.get("precision"), f"{machine.gpu} was measured in {', '.join(known)}")
@@ -275,7 +275,8 @@ def _number(row: Mapping[str, str], key: str, where: str, mistakes: MistakeList)
     return int(text)
 
 
-def _precision(row: Mapping[str, str], where: str, mistakes: MistakeList) -> str | None:
+def precision_of(row: Mapping[str, str], where: str, mistakes: MistakeList) -> str | None:
+    """The precision that a row names in any spelling; None: none that is known, which is a mistake."""
     text = (row.get("precision") or BF16).strip().lower()
     for word, kind in (("fp4", FP4), ("fp8", FP8), ("float8", FP8), ("bf16", BF16), ("fp16", BF16)):
         if word in text:

@@ -9,12 +9,15 @@ loss, in the backward pass of a layer, or when the last gradients are summed. Gr
 the allocator, which no other tensor takes: reserved has them at once.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 
+from simulation.predict.duration import ELEMENTWISE
 from simulation.predict.job import TrainingJob
 from simulation.predict.weights import StageWeights, layers_of, stage_weights
+from workloads.job import activations
 from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded, mixed_precision, single_precision
 
 GIB = 2**30
@@ -48,7 +51,8 @@ class Memory:
 
 def memory_of(job: TrainingJob) -> list[Memory]:
     """The memory of every stage, in their order."""
-    return [_stage(job, stage) for stage in range(job.pp)]
+    of_layers = [(_kept(job, experts=experts), _backward(job, experts=experts)) for experts in (False, True)]
+    return [_stage(job, stage, of_layers) for stage in range(job.pp)]
 
 
 class _Moment(NamedTuple):
@@ -59,12 +63,13 @@ class _Moment(NamedTuple):
     transient: float
 
 
-def _stage(job: TrainingJob, stage: int) -> Memory:
+def _stage(job: TrainingJob, stage: int, of_layers: Sequence[tuple[float, float]]) -> Memory:
+    """of_layers: bytes that a layer keeps, and those that its backward pass adds, without experts and with them."""
     held = stage_weights(job, stage)
     states = _states(job, stage, held)
-    dense, expert = layers_of(job, stage)
-    layers = dense * _kept(job, experts=False) + expert * _kept(job, experts=True)
-    peak = max([_backward(job, experts=kind) for kind, count in ((False, dense), (True, expert)) if count] or [0.0])
+    counts = layers_of(job, stage)
+    layers = sum(count * kept for count, (kept, _) in zip(counts, of_layers, strict=True))
+    peak = max([added for count, (_, added) in zip(counts, of_layers, strict=True) if count] or [0.0])
     head = 0.0
     if stage == job.pp - 1:
         # Logits and their gradient (torch's own loss: in float32, and the softmax), the head's input and its gradient.
@@ -148,36 +153,38 @@ def _live_batches(job: TrainingJob, stage: int) -> float:
 
 def _kept(job: TrainingJob, *, experts: bool) -> float:
     """Bytes of a layer's activations that one micro-batch keeps until its backward pass."""
-    if job.recompute == "full":
-        return job.tokens * HALF * job.hidden / job.split
-    if job.of_torch and job.recompute != "none":
-        # torchtitan's "op": the layer's input, attention, and every second product.
-        width, kv = job.heads * job.head_dim, job.kv_heads * job.head_dim
-        of_rank = HALF * (2 * width + kv + (job.moe_ffn * job.topk if experts else job.ffn)) + SINGLE * job.heads
-        return job.tokens * (2 * HALF * job.hidden / job.split + of_rank / job.tp)
-    kept = 4 * HALF * job.hidden / job.split + _attention_kept(job)
-    if experts:
-        copies = job.topk / job.split
-        gates = 2 if job.gated else 1
-        kept += copies * HALF * (job.hidden + (gates + 1) * job.moe_ffn) + 2 * SINGLE * job.experts / job.split
-    kept += _mlp_kept(job, job.shared_ffn if experts else job.ffn)
-    return job.tokens * kept
+    return job.tokens * sum(activations.kept(_widths(job, experts=experts), _recomputed(job), _keeping(job)).values())
 
 
-def _attention_kept(job: TrainingJob) -> float:
-    """Bytes a token: queries, keys, values, output, and the sums of the softmax."""
+def _keeping(job: TrainingJob) -> activations.Keeping:
+    return activations.FUSED if not job.of_torch else activations.EAGER if job.eager else activations.COMPILED
+
+
+def _recomputed(job: TrainingJob) -> str:
+    """Megatron-LM's selective recomputation repeats what fused attention does not keep."""
+    if job.recompute in (activations.NONE, activations.FULL):
+        return job.recompute
+    if not job.of_torch:
+        return activations.NONE
+    return activations.ELEMENTWISE if job.recompute == ELEMENTWISE else activations.OPERATORS
+
+
+def _widths(job: TrainingJob, *, experts: bool) -> activations.LayerWidths:
+    sizes = activations.DecoderSizes(
+        job.hidden, job.heads, job.kv_heads, job.head_dim, job.shared_ffn if experts else job.ffn, job.gated
+    )
+    found = activations.decoder_widths(sizes, job.tp, job.split)
     if job.latent is not None:
         at = job.latent
-        query, value = job.heads * (at.nope + at.rope), job.heads * at.v
-        small = 2 * at.q_lora + 2 * at.kv_lora + at.rope
-        return HALF * small + (HALF * (2 * query + 2 * value) + SINGLE * job.heads) / job.tp
-    width = job.heads * job.head_dim
-    return (HALF * (2 * width + 2 * job.kv_heads * job.head_dim) + SINGLE * job.heads) / job.tp
-
-
-def _mlp_kept(job: TrainingJob, ffn: int) -> float:
-    # torch's own modules keep the activated gate beside its product with the other one; its compiler makes it again.
-    return HALF * ((2 if job.gated else 1) + 1 + (1 if job.eager and job.gated else 0)) * ffn / job.tp
+        queries, values = job.heads * (at.nope + at.rope) / job.tp, job.heads * at.v / job.tp
+        found = found._replace(
+            queries=queries, keys=queries, values=values, attended=values,
+            compressed=2 * at.q_lora + 2 * at.kv_lora + at.rope,
+        )  # fmt: skip
+    if not experts:
+        return found
+    routed = activations.Experts(job.topk / job.split, job.hidden, job.moe_ffn, job.experts / job.split)
+    return found._replace(experts=routed)
 
 
 def _backward(job: TrainingJob, *, experts: bool) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from common.summary import JsonValue
-from simulation.predict import certainty
+from simulation.predict import certainty, sources
 from simulation.predict.iteration import Prediction
 from simulation.predict.job import TrainingJob
 from simulation.predict.memory import Memory
@@ -16,7 +16,7 @@ from simulation.predict.weights import parameters
 ADDED = (
     "predicted_ms", "predicted_low_ms", "predicted_high_ms", "predicted_alloc_gib", "predicted_reserved_gib",
     "predicted_tokens_s_gpu", "predicted_mfu", "flat_mfu_ms", "flat_efficiency_ms", "predicted_source",
-    "predicted_notes",
+    "predicted_kernels", "predicted_notes",
 )  # fmt: skip
 
 
@@ -27,7 +27,8 @@ def added_cells(found: Prediction) -> dict[str, str]:
     values = (
         f"{found.ms:.2f}", f"{sure.low:.2f}", f"{sure.high:.2f}", f"{held.allocated:.3f}", f"{held.reserved:.3f}",
         f"{found.tokens_per_second_and_gpu:.1f}", f"{found.mfu:.4f}", f"{certainty.flat_mfu_ms(found):.2f}",
-        f"{certainty.flat_efficiency_ms(found):.2f}", f"tables of {found.machine.gpu}; {source}", "; ".join(sure.notes),
+        f"{certainty.flat_efficiency_ms(found):.2f}", f"tables of {found.machine.gpu}; {source}",
+        sources.sentence(sources.kernels_of(found)), "; ".join(sure.notes),
     )  # fmt: skip
     return dict(zip(ADDED, values, strict=True))
 
@@ -111,6 +112,7 @@ def text(found: Prediction) -> str:
         f"products at {certainty.FLAT_EFFICIENCY:.0%} of the peak {certainty.flat_efficiency_ms(found):.1f} ms",
         f"sustained   {found.machine.factors.products[job.precision]:.2f} x the tables' products: "
         f"{found.machine.factors.source.get(job.precision, 'unknown')}",
+        f"kernels     {sources.sentence(sources.kernels_of(found))}",
         *(f"note: {note}" for note in sure.notes),
     ]
     return "\n".join(lines)
@@ -141,7 +143,7 @@ def _gib(held: Memory) -> dict[str, JsonValue]:
 
 def data(found: Prediction) -> dict[str, JsonValue]:
     """A job's prediction for a program."""
-    held, sure = found.memory, certainty.interval(found)
+    held, sure, its = found.memory, certainty.interval(found), sources.kernels_of(found)
     return {
         "name": found.job.name, "gpu": found.machine.gpu, "gpus": found.job.gpus, "predicted_ms": found.ms,
         "low_ms": sure.low, "high_ms": sure.high, "notes": list(sure.notes),
@@ -153,6 +155,8 @@ def data(found: Prediction) -> dict[str, JsonValue]:
         ],
         "memory_gib": {**_gib(held), "capacity": found.machine.memory_GiB},
         "fits": held.reserved <= found.machine.memory_GiB,
+        "kernels": [{**each._asdict(), "error_percent": sources.ERRORS[each.source]} for each in its],
+        "kernels_percent": sources.shares(its),
         "flat_mfu_ms": certainty.flat_mfu_ms(found), "flat_efficiency_ms": certainty.flat_efficiency_ms(found),
         "factors": {
             "products": found.machine.factors.products[found.job.precision],

@@ -167,7 +167,7 @@ def _nothing(
 
 def _asked(arguments: argparse.Namespace) -> "tuple[dict[str, str], Machine, float, Network | None]":
     """The model's row, the machine, tokens a second that --target needs (0: no target), and the network of -n."""
-    from simulation.predict.job_table import preset, read_job
+    from simulation.predict.job_table import precision_of, preset, read_job
     from simulation.predict.machine import machine_of, machines, other_part
 
     mistakes = MistakeList()
@@ -183,7 +183,10 @@ def _asked(arguments: argparse.Namespace) -> "tuple[dict[str, str], Machine, flo
     mistakes.result(lambda: _lists(arguments))
     network = mistakes.result(lambda: _network(arguments.network))
     row = mistakes.result(lambda: preset(arguments.model) if arguments.model else read_job(arguments.job))
-    known = mistakes.result(lambda: calibrated_machines(arguments.calibrate))
+    asked = {"precision": arguments.precision or (row or {}).get("precision", "")}
+    precision = precision_of(asked, arguments.model or str(arguments.job), mistakes)
+    wanted = {(machine.gpu, precision)} if machine and precision else ()
+    known = mistakes.result(lambda: calibrated_machines(arguments.calibrate, wanted))
     mistakes.check()
     assert machine is not None
     if row.get("ddp", "0") not in ("", "0"):

@@ -240,6 +240,23 @@ def test_products_of_another_size_or_type_calibrate_nothing(
     assert re.fullmatch("the median of [123] burns? of products", source), "no host tells its power limit"
 
 
+def test_a_burn_calibrates_no_row_and_no_sweep_of_another_gpu_or_precision(capsys: pytest.CaptureFixture[str]) -> None:
+    """As one job's (above): all that lack a burn are named at once."""
+    write_base_run(Path("burn"), "NVIDIA H100", [step("matmul_sustained", 600.0)], iterations=10**6)
+    columns = ("gpu", "precision", "gpus", "hidden", "layers", "heads", "vocab", "seq")
+    sizes = ("8", "4096", "4", "32", "32000", "4096")
+    of = {"fitting": [("H100", "bf16")], "others": [("H100", "bf16"), ("H100", "fp8"), ("B200", "bf16")]}
+    for name, its in of.items():
+        lines = [",".join(columns), *(",".join((*gpu, *sizes)) for gpu in its)]
+        Path(f"{name}.csv").write_text("\n".join(lines) + "\n")
+    said = refused(capsys, "predict", "--rows", "others.csv", "--calibrate", "burn")
+    assert "its products are of bf16, not fp8" in said and "its products ran on H100, not B200" in said
+    assert cli.main(["predict", "--rows", "fitting.csv", "--calibrate", "burn", "--output", "-"]) == 0
+    capsys.readouterr()
+    sweep = ("sweep", "--model", "llama3_8b", "--gpu", "H100", "--gpus", "8", "--gbs", "8", "--calibrate", "burn")
+    assert "its products are of bf16, not fp8" in refused(capsys, *sweep, "--precision", "fp8")
+
+
 def add_round(folder: Path, *steps: Mapping[str, object], case: str = "case") -> None:
     """One more round of the network benchmark that passed, with these steps."""
     path = folder / case / f"round{1 + len([*folder.glob(f'{case}/round*')])}" / "round.json"

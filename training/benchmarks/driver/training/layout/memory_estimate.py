@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.torch_version import TorchVersion
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -26,6 +27,7 @@ from training.benchmarks.driver.training.model.experts import mixtures
 from training.benchmarks.driver.training.model.model import BenchmarkModel, parameter_count
 from training.benchmarks.driver.training.model.staged import Stage, StagedModel, hidden_dtype
 from training.benchmarks.driver.training.settings.settings import Recompute, TrainingConfig
+from workloads.job import activations
 from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded, single_precision
 
 RESERVED = 0.10
@@ -52,9 +54,10 @@ def step_bytes(
     is_early = not allocated or config.strategy == "ddp" or config.gradient_accumulation_steps > 1
     coming = 0.0 if is_early else states.gradients
     kernels = kernels_for(on_cpu, allocated=allocated)
-    one = peak_of_one_layer(benchmark, config, kernels)
-    first, second = (activation_bytes(benchmark, config, layers, config.recompute, kernels) for layers in (1, 2))
-    layer = second - first
+    layer = layer_bytes(benchmark, config, kernels, config.recompute)
+    one: float = peak_of_one_layer(benchmark, config, kernels)
+    if config.compile_backend is not None:
+        one += layer_bytes(benchmark, config, kernels) - _traced_layer(benchmark, config, kernels)
     forward = activation_bytes(benchmark, config, 1, config.recompute, kernels, peak="forward") if freed else 0
     ahead = states.passing + forward + (config.num_layers - 1) * layer
     with_loss = states.passing - freed + one + (config.num_layers - 1) * layer
@@ -87,8 +90,8 @@ def _states(
     experts = sum(parameter_count(layer.experts) for layer in mixtures(model.blocks()[0]))
     gathered = layer - experts * (1 - 1 / config.expert_parallelism())
     states = fully_sharded(parameters, shards, gathered, outside, moments, width)
-    if shards == 1:
-        return states, 0.0, 0.0, 0.0
+    if shards == 1:  # the copies of what is outside of the layers stay, whoever holds the weights
+        return states._replace(passing=HALF * outside if width == HALF else 0.0), 0.0, 0.0, 0.0
     # Embeddings that are the output, too, have its gradient.
     output = sum(map(parameter_count, model.ends()[1])) / tp_size if isinstance(model, StagedModel) else outside
     is_accumulated = config.gradient_accumulation_steps > 1
@@ -110,6 +113,46 @@ def peak_of_one_layer(
     """The most bytes of a model of one layer, whatever a longer one recomputes; the others: see activation_bytes."""
     config = config.model_copy(update={"activation_checkpointing": False})
     return activation_bytes(benchmark, config, 1, kernels=kernels, peak="backward", ends=ends)
+
+
+def layer_bytes(
+    benchmark: TrainingBenchmark[Any], config: TrainingConfig, kernels: Kernels, recompute: Recompute = "none"
+) -> float:
+    """Bytes that a further layer keeps until its backward pass: of a dense decoder under FSDP2 on a GPU what predict
+    and sweep count, too (traces have the same tensors: test_kept_tensors.py), else what is traced.
+    """
+    model = config.described_model()
+    is_known = model is not None and "experts" not in model and config.context_parallelism() == 1
+    if model is None or not is_known or kernels != "gpu" or not _is_cast(config):
+        return _traced_layer(benchmark, config, kernels, recompute)
+    heads, (tp_size, is_sequence_shared) = model["heads"], config.tensor_parallelism()
+    sizes = activations.DecoderSizes(
+        model["hidden"], heads, model["kv_heads"], model["hidden"] // heads, model["ffn"], bool(model["swiglu"])
+    )
+    widths = activations.decoder_widths(sizes, tp_size, tp_size if is_sequence_shared else 1)
+    kept = activations.kept(
+        widths, activations.ELEMENTWISE if recompute == "selective" else recompute, keeping_of(config)
+    )
+    return config.train_batch_size * config.tokens_per_sample() * sum(kept.values())
+
+
+def _traced_layer(
+    benchmark: TrainingBenchmark[Any], config: TrainingConfig, kernels: Kernels, recompute: Recompute = "none"
+) -> int:
+    one, two = (activation_bytes(benchmark, config, layers, recompute, kernels) for layers in (1, 2))
+    return two - one
+
+
+def keeping_of(config: TrainingConfig) -> activations.Keeping:
+    """What operators between products keep on a GPU."""
+    if config.compile_backend is not None:
+        return activations.COMPILED
+    return activations.AUTOCAST if are_norms_cast() else activations.EAGER
+
+
+def are_norms_cast() -> bool:
+    """Whether autocast has norms in float32 on a GPU."""
+    return TorchVersion(torch.__version__) >= TorchVersion("2.12")
 
 
 class HeldStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -163,7 +206,11 @@ def activation_bytes(
     with FakeTensorMode(allow_non_fake_inputs=False) as mode:
         model = benchmark.build_model(small).train()
         stage = _as_stage(model, ends, layers)
-        is_cast = kernels == "gpu" and _cast_weights(model, config)
+        is_cast = kernels == "gpu" and _is_cast(config)
+        if is_cast:
+            _cast_weights(model)
+        if kernels == "gpu":
+            _fuse_norms(model, is_cast=config.precision in _HALF and are_norms_cast())
         cut_to_one_rank(model, *config.tensor_parallelism())
         cut_experts_to_one_rank(model, config.expert_parallelism())
         if config.context_parallelism() > 1:
@@ -197,16 +244,45 @@ def activation_bytes(
     return found - (_kept_copies(model, recompute) if enabled and not is_cast else 0)
 
 
-def _cast_weights(model: nn.Module, config: TrainingConfig) -> bool:
-    """Cast the weights to bfloat16 if FSDP2 gathers them so, and say whether; module.to cannot cast fake tensors."""
-    if config.strategy == "ddp" or config.precision != "bf16":
-        return False
+def _is_cast(config: TrainingConfig) -> bool:
+    """Whether FSDP2 gathers weights in bfloat16."""
+    return config.strategy != "ddp" and config.precision == "bf16"
+
+
+def _cast_weights(model: nn.Module) -> None:
+    """Cast the weights to bfloat16; module.to cannot cast fake tensors."""
     own: dict[int, nn.Parameter] = {}
     for module in model.modules():
         for name, old in list(module.named_parameters(recurse=False)):
             new = nn.Parameter(old.detach().to(torch.bfloat16), requires_grad=old.requires_grad)
             setattr(module, name, own.setdefault(id(old), new))
-    return True
+
+
+class _FusedNorm(torch.autograd.Function):
+    """An RMSNorm that holds what CUDA's one kernel does: its input, and a number for each row. Sizes count alone."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(hidden, weight, hidden.new_empty(hidden.shape[:-1], dtype=torch.float32))
+        return torch.empty_like(hidden)
+
+    @staticmethod
+    def backward(ctx: Any, *_gradients: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, weight, _ = ctx.saved_tensors
+        return torch.empty_like(hidden), torch.empty_like(weight)
+
+
+def _fuse_norms(model: nn.Module, *, is_cast: bool) -> None:
+    """Have RMSNorms hold what those of a GPU do, whose traces on a CPU have every operator; is_cast: in float32."""
+
+    def norm(weight: nn.Parameter, hidden: Tensor) -> Tensor:
+        inputs = (hidden.float(), weight.float()) if is_cast else (hidden, weight)
+        result: Tensor = _FusedNorm.apply(*inputs)  # type: ignore[no-untyped-call]
+        return result
+
+    for module in model.modules():
+        if isinstance(module, nn.RMSNorm):
+            module.forward = functools.partial(norm, module.weight)  # type: ignore[method-assign]
 
 
 def _kept_copies(model: BenchmarkModel, recompute: Recompute) -> int:

@@ -11,7 +11,6 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from simulation.predict import memory
 from simulation.predict.iteration import predict
 from simulation.predict.job_table import job_of, preset
 from simulation.predict.machine import machines
@@ -132,25 +131,3 @@ def test_predict_counts_the_weights_gradients_and_moments_that_the_trainer_count
     # At the moment that holds most gradients may not be there yet: a quarter of all, beside weights and two moments.
     predicted = (held.weights + held.optimizer) * 4 / 3
     assert ours.total - ours.passing == pytest.approx(predicted * 2**30, rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("ranks", "batch", "hidden"), [(1, 1, 512), (1, 2, 256), (2, 1, 512), (2, 2, 256), (4, 1, 512)]
-)
-def test_a_layer_that_is_computed_again_keeps_the_bytes_that_predict_counts(
-    ranks: int, batch: int, hidden: int
-) -> None:
-    """Under FSDP2, where a GPU's kernels hold activations in bfloat16, divided over the sequence."""
-    sizes: dict[str, Any] = {
-        "hidden_size": hidden, "num_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 1024,
-        "ffn_hidden_size": 3 * hidden, "seq_length": 256, "precision": "bf16", "strategy": "fsdp",
-        "train_batch_size": batch, "tensor_parallel_size": ranks, "sequence_parallel": ranks > 1,
-    }  # fmt: skip
-    config = config_of("llama", **sizes)
-    one, two = (activation_bytes(benchmark_of("llama"), config, layers, "full", "gpu") for layers in (1, 2))
-    row = {
-        **preset("llama3_8b"), "gpu": "H100", "gpus": "8", "fsdp": "1", "hidden": str(hidden), "heads": "8",
-        "kv_heads": "4", "ffn": str(3 * hidden), "seq": "256", "mbs": str(batch), "tp": str(ranks), "gbs": "16",
-    }  # fmt: skip
-    kept = memory._kept(job_of({**row, "layers": "2", "recompute": "full"}, "again"), experts=False)
-    assert two - one == kept
