@@ -7,7 +7,7 @@ import numpy as np
 
 from simulation.flows.names import REDUCE_SCATTER
 from simulation.flows.train import NVLS, NVLS_TREE, Flow, FlowSchedule
-from simulation.network.flow_level.hops import CHUNKS_AT_ONCE, NVLS_CHUNK_NS, PROCESSING_NS, REDUCING_NS, WINDOWED
+from simulation.network.flow_level.hops import CHUNKS_AT_ONCE, PROCESSING_NS, REDUCING_NS, WINDOWED
 from simulation.network.job import QUEUES, SENDS, WAITS, GroupCollective, Job
 from simulation.network.packet_state import FLOW, NONE, PART, RANK, STEP, RankWork, Records
 from simulation.network.rank_steps import BLOCK, COMPUTE, END, QUEUE, SEND
@@ -18,7 +18,7 @@ _STEPS = {WAITS: BLOCK, QUEUES: QUEUE, SENDS: SEND}
 
 
 class _Flow(NamedTuple):
-    """A flow's record, but for `after`, `child_begin` and `child_end`."""
+    """A flow's record, but for `after`, `heir`, `child_begin` and `child_end`."""
 
     source: int
     target: int
@@ -40,6 +40,7 @@ class _Flows:
         self.children: list[list[int]] = []
         self.before: dict[tuple[int, int, int, int], int] = {}
         self.after: dict[int, int] = {}
+        self.heirs: dict[int, int] = {}
         self.pairs: dict[tuple[int, int, int], int] = {}
         self.issued: dict[tuple[int, int], list[int]] = {}
         self.touching: dict[tuple[int, int], int] = {}
@@ -54,10 +55,10 @@ class _Flows:
         for flow in flows:
             parents, gap = [parent + offset for parent in flow.parents], self.latency_ns + release_gap
             if schedule.algorithm == NVLS and flow.source < self.ranks and not parents:
-                # A rank sends a chunk to the NVSwitch after the one before.
+                # A rank sends a chunk to the NVSwitch once the one before has left it.
                 ends = flow.channel, flow.source, flow.target
                 if ends in former:
-                    parents, gap = [former[ends]], max(self.latency_ns + NVLS_CHUNK_NS, 0)
+                    self.heirs[former[ends]] = len(self.rows)
                 former[ends] = len(self.rows)
             elif schedule.algorithm in WINDOWED:
                 chunks = on_hop.setdefault((flow.channel, flow.source, flow.target), [])
@@ -94,7 +95,9 @@ class _Flows:
         for name, column in zip(_Flow._fields, zip(*self.rows, strict=True), strict=False):
             records[name] = column
         records["after"] = [self.after.get(place, NONE) for place in range(len(self.rows))]
-        records["start"] = records["end"] = NONE
+        records["start"] = records["end"] = records["heir"] = NONE
+        records["heir"][[*self.heirs]] = [*self.heirs.values()]
+        records["waiting"][[*self.heirs.values()]] += 1
         ends = np.cumsum([len(each) for each in self.children], dtype=np.int64)
         records["child_begin"], records["child_end"] = np.concatenate([[0], ends[:-1]]), ends
         return records, np.array([child for each in self.children for child in each], np.int64)

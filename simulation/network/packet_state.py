@@ -39,10 +39,11 @@ PORT = _record(
 NODE = _record("address used released_at")
 # What a flow is: `before` and `after` are its neighbours among the flows of a channel from the same sender to the same
 # receiver, which handles receipts in that order; `gap` is the time from the last parent to the start, `release_gap`
-# that between receipts that were held back (ns), `luck` decides with other numbers what is lost. What changes: bytes
-# sent, acknowledged and expected, its rate, times, and `replies`, those with the expected byte.
+# that between receipts that were held back (ns), `heir` waits for the flow's last byte to leave its GPU (NONE: no flow
+# does), `luck` decides with other numbers what is lost. What changes: bytes sent, acknowledged and expected, its rate,
+# times, and `replies`, those with the expected byte.
 FLOW = _record(
-    "size next_byte acked available expected slowed end source target child_begin child_end before after gap"
+    "size next_byte acked available expected slowed end source target child_begin child_end before after heir gap"
     " release_gap pair collective waiting sport start released alpha_mark decrease_mark stage recovery nack_time"
     " nack_byte seen luck begun_again replies",
     "rate target_rate alpha",

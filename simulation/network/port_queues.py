@@ -21,6 +21,7 @@ from simulation.network.packet_state import (
     Record,
     Simulation,
 )
+from simulation.network.rank_steps import settle
 
 RESUME_OFFSET = 3072  # bytes below the pause threshold at which a sender may go on
 
@@ -162,7 +163,19 @@ def take_turn(sim: Simulation, number: int) -> int:
         wake_later(sim, number)
         return NONE
     port.last = chosen
-    return next_packet(sim, sim.members[port.member_begin + chosen])
+    member = sim.members[port.member_begin + chosen]
+    packet = next_packet(sim, member)
+    if sim.flows[member].heir != NONE and sim.flows[member].next_byte == sim.flows[member].size:
+        hand_over(sim, member, sim.packets[packet].size * 8_000_000_000 // port.bps)
+    return packet
+
+
+@jit
+def hand_over(sim: Simulation, number: int, took: int) -> None:
+    """The last byte of a flow leaves its GPU in `took` ns: from then on the flow that waits for it may start."""
+    heir = sim.flows[number].heir
+    sim.flows[number].heir = np.int64(NONE)
+    settle(sim, heir, took + sim.flows[heir].gap)
 
 
 @jit
