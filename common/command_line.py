@@ -204,8 +204,8 @@ def _new(text: str, what: str, is_other: Callable[[Path], bool]) -> Path:
 class Verb(Protocol):
     """A verb of a program: a module, or an object in one.
 
-    One that has `check(arguments)`, which raises its InputProblems and does no work, tells these beside values that are
-    refused before it runs.
+    One that has `find_mistakes(arguments)`, which raises its InputProblems and does no work, tells these beside values
+    that are refused before it runs.
     """
 
     def add_arguments(self, parser: VerbParser) -> None:
@@ -391,7 +391,7 @@ class Program(NamedTuple):
 
     def _check(self, name: str, arguments: argparse.Namespace) -> None:
         """Let a verb look for mistakes, if it can without working."""
-        check: _Check | None = getattr(self.verb(name), "check", None)
+        check: _Check | None = getattr(self.verb(name), "find_mistakes", None)
         if check:
             with others_kept(keep=not getattr(arguments, _OVERWRITES, True)):
                 check(arguments)

@@ -93,7 +93,7 @@ class Prepared(NamedTuple):
     notes: tuple[str, ...]
 
 
-def check(arguments: argparse.Namespace) -> None:
+def find_mistakes(arguments: argparse.Namespace) -> None:
     """Find the mistakes of options and files.
 
     Raises:

@@ -161,7 +161,7 @@ def _list(numbers: Sequence[int]) -> str:
     return "".join(f"{number};" for number in numbers)
 
 
-def check(arguments: argparse.Namespace) -> None:
+def find_mistakes(arguments: argparse.Namespace) -> None:
     """Find the mistakes of options and files.
 
     Raises:

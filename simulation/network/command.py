@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-r", "--result", default="", metavar="PREFIX", help="what the names of the files begin with")
 
 
-def check(arguments: argparse.Namespace) -> None:
+def find_mistakes(arguments: argparse.Namespace) -> None:
     """Find the mistakes of options and files.
 
     Raises:
