@@ -7,6 +7,7 @@ each), --json, --output, what is printed, and the exit codes.
 import argparse
 import importlib
 import os
+import re
 import signal
 import sys
 import warnings
@@ -17,7 +18,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn, Protocol, TextIO, TypeAlias
 
-from common.errors import InputNote, InputProblems, SimulationError, allowed_names, closest, input_problem, stated
+from common.errors import (
+    InputNote,
+    InputProblems,
+    Problem,
+    SimulationError,
+    allowed_names,
+    closest,
+    input_problem,
+    stated,
+)
 from common.printable import printable
 from common.summary import Answer, Summary
 from common.unread import drop, has_readers, open_closed, unread
@@ -34,6 +44,8 @@ _TO_STDOUT = ("output", "csv")
 _OVERWRITES = "overwrites"
 _UNREAD = object()
 _NONE: Mapping[str, str] = {}
+_WORD = re.compile(r"--?[\w-]+")
+_Check: TypeAlias = Callable[[argparse.Namespace], object]
 _Handler: TypeAlias = "Callable[[int, FrameType | None], object] | int | None"
 
 
@@ -53,12 +65,13 @@ class VerbParser(argparse.ArgumentParser):
         )
         self.verb, self.words = verb, words
         self._renamed, self._mistakes = program.renamed, list[str]()
+        self._refused: list[argparse.Action] = []
         self._files: list[Path] = []
         self.elsewhere = ""
         """The first part of names that are read like a file's, but are no files."""
 
-    def read(self) -> argparse.Namespace:
-        """The options of the words.
+    def read(self, check: "_Check | None" = None) -> argparse.Namespace:
+        """The options of the words. Beside mistakes of these are told those that `check` raises of the sound ones.
 
         Raises:
             InputProblems: words are no options, or values of another kind.
@@ -69,8 +82,26 @@ class VerbParser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             near = closest(name, known.values())
             self._mistakes.append(f"unrecognized arguments: {name}" + (f"; did you mean {near}?" if near else ""))
+        if check and self._mistakes:
+            self._check(self._of_sound_ones(check, found))
         self._check()
         return found
+
+    def _of_sound_ones(self, check: "_Check", found: argparse.Namespace) -> list[Problem]:
+        """The problems of a verb whose refused options are not given, but for those that name one of these."""
+        for action in self._refused:
+            given, default = getattr(found, action.dest), action.default
+            sound = [each for each in given if each is not _UNREAD] if isinstance(given, list) else []
+            default = self._get_value(action, default) if isinstance(default, str) else default
+            setattr(found, action.dest, sound if sound and not action.choices else default)
+        names = {name for action in self._refused for name in action.option_strings}
+        try:
+            check(found)
+        except InputProblems as others:
+            return [each for each in others.problems if names.isdisjoint(_WORD.findall(str(each)))]
+        except (SimulationError, OSError):
+            pass
+        return []
 
     def format_help(self) -> str:
         """The help, as wide as the terminal."""
@@ -83,10 +114,12 @@ class VerbParser(argparse.ArgumentParser):
         self._check()
         raise AssertionError
 
-    def _check(self) -> None:
+    def _check(self, others: Sequence[Problem] = ()) -> None:
         if self._mistakes:
             self._mistakes[-1] += f" (see {self.prog} --help)"
-            raise InputProblems(stated([*(f"{self.verb}: {each}" for each in self._mistakes), *self._missing()]))
+            told = " ".join(map(str, others))
+            missing = [each for each in self._missing() if each.partition(": ")[0] not in told]
+            raise InputProblems([*stated([*(f"{self.verb}: {each}" for each in self._mistakes), *missing]), *others])
 
     def _missing(self) -> Iterator[str]:
         """Sentences on the files that were given and cannot be found."""
@@ -111,7 +144,7 @@ class VerbParser(argparse.ArgumentParser):
         try:
             value = super()._get_value(action, arg_string)
         except argparse.ArgumentError as error:
-            self._mistakes.append(str(error))
+            self._refuse(action, error)
             return _UNREAD
         if action.type in (Path, name_of_read) and value not in (None, STDOUT):
             self._files.append(Path(value))
@@ -122,7 +155,11 @@ class VerbParser(argparse.ArgumentParser):
             if value is not _UNREAD:
                 super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            self._mistakes.append(str(error))
+            self._refuse(action, error)
+
+    def _refuse(self, action: argparse.Action, error: argparse.ArgumentError) -> None:
+        self._mistakes.append(str(error))
+        self._refused.append(action)
 
 
 def name_of_read(text: str) -> str | None:
@@ -165,7 +202,11 @@ def _new(text: str, what: str, is_other: Callable[[Path], bool]) -> Path:
 
 
 class Verb(Protocol):
-    """A verb of a program: a module, or an object in one."""
+    """A verb of a program: a module, or an object in one.
+
+    One that has `find_mistakes(arguments)`, which raises its InputProblems and does no work, tells these beside values
+    that are refused before it runs.
+    """
 
     def add_arguments(self, parser: VerbParser) -> None:
         """Add the verb's own options."""
@@ -326,7 +367,7 @@ class Program(NamedTuple):
                 print(self.completion() if words == [COMPLETION] else self.overview().rstrip())
             return WORKED if words else WRONG_INPUT
         name, rest = self._split(words)
-        arguments = self.parser(name, rest).read()
+        arguments = self.parser(name, rest).read(partial(self._check, name))
         as_json = vars(arguments).pop("json")
         to_stdout = [name for name in _TO_STDOUT if getattr(arguments, name, None) in STDOUT_NAMES]
         for option in to_stdout:
@@ -347,6 +388,13 @@ class Program(NamedTuple):
         with redirect_stdout(sys.stderr) if to_stdout else nullcontext():
             _show(result, as_json=as_json)
         return result.exit_code
+
+    def _check(self, name: str, arguments: argparse.Namespace) -> None:
+        """Let a verb look for mistakes, if it can without working."""
+        check: _Check | None = getattr(self.verb(name), "find_mistakes", None)
+        if check:
+            with others_kept(keep=not getattr(arguments, _OVERWRITES, True)):
+                check(arguments)
 
     def _split(self, words: list[str]) -> tuple[str, list[str]]:
         """The verb, of one or two words, and the rest, the options before the verb first: those behind it win."""

@@ -93,6 +93,15 @@ class Prepared(NamedTuple):
     notes: tuple[str, ...]
 
 
+def find_mistakes(arguments: argparse.Namespace) -> None:
+    """Find the mistakes of options and files.
+
+    Raises:
+        InputProblems: all of them.
+    """
+    _prepare(arguments, arguments.dialect == SIMAI)
+
+
 def run(arguments: argparse.Namespace) -> Summary:
     """Compute the times of a workload's rows and their totals, or with --explain the phases of one row."""
     simai = arguments.dialect == SIMAI

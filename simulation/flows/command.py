@@ -161,6 +161,15 @@ def _list(numbers: Sequence[int]) -> str:
     return "".join(f"{number};" for number in numbers)
 
 
+def find_mistakes(arguments: argparse.Namespace) -> None:
+    """Find the mistakes of options and files.
+
+    Raises:
+        InputProblems: all of them.
+    """
+    read_request(arguments)
+
+
 def run(arguments: argparse.Namespace) -> Summary:
     """Write the flows of a collective, or of the rows of a workload."""
     request = read_request(arguments)

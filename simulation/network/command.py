@@ -64,6 +64,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-r", "--result", default="", metavar="PREFIX", help="what the names of the files begin with")
 
 
+def find_mistakes(arguments: argparse.Namespace) -> None:
+    """Find the mistakes of options and files.
+
+    Raises:
+        InputProblems: all of them.
+    """
+    if arguments.level == FLOW:
+        from simulation.network.flow_level.verb import checked as by_flows
+
+        by_flows(arguments)
+        return
+    from simulation.network.verb import checked
+
+    checked(arguments)
+
+
 def run(arguments: argparse.Namespace) -> Summary:
     """Simulate packet by packet, or with --level flow by the rates of flows."""
     if arguments.level == FLOW:

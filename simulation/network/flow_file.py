@@ -6,7 +6,6 @@ from typing import TextIO
 import numpy as np
 
 from simulation.network.flow_level.lanes import BITS, on_wire
-from simulation.network.flow_level.port_routes import round_trip
 from simulation.network.outcome import NetworkRun
 from simulation.network.packets import Network
 from simulation.network.tables import flow_line
@@ -45,7 +44,7 @@ class FlowFile:
     def _ideal(self, source: int, target: int, size: int) -> int:
         """ns of the flow alone: round trip, and its bytes with headers over the slowest link."""
         if (source, target) not in self._known:
-            self._known[source, target] = round_trip(self._ways.first_links(source, target), self._payload)
+            self._known[source, target] = self._ways.ideal_trip(source, target, self._payload)
         rtt, bps = self._known[source, target]
         sent: int = on_wire(size, self._payload)[0]
         return rtt + sent * BITS // bps

@@ -5,20 +5,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simulation.flows.names import REDUCE_SCATTER
-from simulation.flows.train import NVLS, NVLS_TREE, Flow, FlowSchedule
-from simulation.network.flow_level.hops import CHUNKS_AT_ONCE, NVLS_CHUNK_NS, PROCESSING_NS, REDUCING_NS, WINDOWED
+from simulation.flows.names import ALL_REDUCE, REDUCE_SCATTER
+from simulation.flows.train import NVLS, NVLS_TREE, RING, Flow, FlowSchedule
+from simulation.network.flow_level.hops import CHUNKS_AT_ONCE, PROCESSING_NS, REDUCING_NS, WINDOWED
 from simulation.network.job import QUEUES, SENDS, WAITS, GroupCollective, Job
 from simulation.network.packet_state import FLOW, NONE, PART, RANK, STEP, RankWork, Records
-from simulation.network.rank_steps import BLOCK, COMPUTE, END, QUEUE, SEND
+from simulation.network.rank_steps import BLOCK, COMPUTE, END, MAY_ADD, QUEUE, SEND, SENDS_ON, TURNS
 from simulation.network.routing import Ints
 
 TURN_NS = 1  # that a step takes besides its computation
+ODD_RING = 8
 _STEPS = {WAITS: BLOCK, QUEUES: QUEUE, SENDS: SEND}
 
 
 class _Flow(NamedTuple):
-    """A flow's record, but for `after`, `child_begin` and `child_end`."""
+    """A flow's record, but for `after`, `heir`, `child_begin` and `child_end`."""
 
     source: int
     target: int
@@ -26,9 +27,29 @@ class _Flow(NamedTuple):
     before: int
     gap: int
     release_gap: int
+    turn: int
     pair: int
     collective: int
     waiting: int
+
+
+class _Turns:
+    """Says of each flow of a collective when it carries sums; see `adding` of rank_steps.
+
+    A round has as many flows as the ring has ranks; that of 8 ranks has 9 (as recorded, of which no rule is known).
+    """
+
+    def __init__(self, ranks: int, *, added: bool) -> None:
+        self._round, self._added = ranks + (ranks == ODD_RING), added
+        self._sent: dict[tuple[int, int], int] = {}
+
+    def next(self, flow: Flow) -> int:
+        """Of the next flow of its rank on its channel."""
+        if not self._added:
+            return SENDS_ON
+        place = self._sent.get((flow.channel, flow.source), 0)
+        self._sent[flow.channel, flow.source] = place + 1
+        return MAY_ADD if place % self._round else TURNS
 
 
 class _Flows:
@@ -40,6 +61,7 @@ class _Flows:
         self.children: list[list[int]] = []
         self.before: dict[tuple[int, int, int, int], int] = {}
         self.after: dict[int, int] = {}
+        self.heirs: dict[int, int] = {}
         self.pairs: dict[tuple[int, int, int], int] = {}
         self.issued: dict[tuple[int, int], list[int]] = {}
         self.touching: dict[tuple[int, int], int] = {}
@@ -51,24 +73,24 @@ class _Flows:
         release_gap = REDUCING_NS if op == REDUCE_SCATTER else PROCESSING_NS
         former: dict[tuple[int, int, int], int] = {}
         on_hop: dict[tuple[int, int, int], list[int]] = {}
+        turns = _Turns(len(schedule.sources), added=op == ALL_REDUCE and schedule.algorithm == RING)
         for flow in flows:
             parents, gap = [parent + offset for parent in flow.parents], self.latency_ns + release_gap
             if schedule.algorithm == NVLS and flow.source < self.ranks and not parents:
-                # A rank sends a chunk to the NVSwitch after the one before.
+                # A rank sends a chunk to the NVSwitch once the one before has left it.
                 ends = flow.channel, flow.source, flow.target
                 if ends in former:
-                    parents, gap = [former[ends]], max(self.latency_ns + NVLS_CHUNK_NS, 0)
+                    self.heirs[former[ends]] = len(self.rows)
                 former[ends] = len(self.rows)
             elif schedule.algorithm in WINDOWED:
                 chunks = on_hop.setdefault((flow.channel, flow.source, flow.target), [])
                 parents += chunks[-CHUNKS_AT_ONCE : 1 - CHUNKS_AT_ONCE or None] if len(chunks) >= CHUNKS_AT_ONCE else []
                 chunks.append(len(self.rows))
-            self._append(
-                number, flow, parents, (gap, release_gap), in_order=schedule.algorithm not in (NVLS, NVLS_TREE)
-            )
+            rules, in_order = (gap, release_gap, turns.next(flow)), schedule.algorithm not in (NVLS, NVLS_TREE)
+            self._append(number, flow, parents, rules, in_order=in_order)
 
     def _append(
-        self, number: int, flow: Flow, parents: Sequence[int], gaps: tuple[int, int], *, in_order: bool
+        self, number: int, flow: Flow, parents: Sequence[int], rules: tuple[int, int, int], *, in_order: bool
     ) -> None:
         place = len(self.rows)
         self.children.append([])
@@ -86,7 +108,7 @@ class _Flows:
             self.touching[number, end] = self.touching.get((number, end), 0) + 1
         pair = self.pairs.setdefault((number * self.apart, flow.source, flow.target), len(self.pairs))
         waiting = len(parents) + by_rank
-        self.rows.append(_Flow(flow.source, flow.target, flow.size_bytes, before, *gaps, pair, number, waiting))
+        self.rows.append(_Flow(flow.source, flow.target, flow.size_bytes, before, *rules, pair, number, waiting))
 
     def records(self) -> tuple[Records, Ints]:
         """The flows, and the children of each one after those of the one before."""
@@ -94,7 +116,9 @@ class _Flows:
         for name, column in zip(_Flow._fields, zip(*self.rows, strict=True), strict=False):
             records[name] = column
         records["after"] = [self.after.get(place, NONE) for place in range(len(self.rows))]
-        records["start"] = records["end"] = NONE
+        records["start"] = records["end"] = records["heir"] = NONE
+        records["heir"][[*self.heirs]] = [*self.heirs.values()]
+        records["waiting"][[*self.heirs.values()]] += 1
         ends = np.cumsum([len(each) for each in self.children], dtype=np.int64)
         records["child_begin"], records["child_end"] = np.concatenate([[0], ends[:-1]]), ends
         return records, np.array([child for each in self.children for child in each], np.int64)

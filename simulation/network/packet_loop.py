@@ -37,13 +37,11 @@ from simulation.network.packet_state import (
     Simulation,
 )
 from simulation.network.paths import LOST, port_from
-from simulation.network.port_queues import enqueue, enter_buffer, free_packet, new_packet, send
+from simulation.network.port_queues import chance, enqueue, enter_buffer, free_packet, new_packet, send
 from simulation.network.rank_steps import advance, count_down, settle
 from simulation.network.rates import decrease_rate, recover, slow_down, update_alpha
 
 FINISHED, NO_ROOM, PAST_LIMIT, STALLED, LINKS_CHANGE = range(5)  # how a slice of the loop ends
-MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 NACK_INTERVAL = 500_000  # ns between NACKs for the same byte
 
 
@@ -59,7 +57,7 @@ def arrive(sim: Simulation, place: int) -> int:
         free_packet(sim, place)
         return port ^ 1 if kind == RESUME else NONE
     error_rate = sim.ports[port].error_rate
-    if error_rate > 0 and chance(sim, packet) < error_rate:
+    if error_rate > 0 and chance(sim, packet, packet.port) < error_rate:
         return lose(sim, place)
     packet.hop += 1
     if sim.totals[0].outages:
@@ -72,24 +70,6 @@ def arrive(sim: Simulation, place: int) -> int:
         return lose(sim, place)
     forward(sim, place, onwards)
     return onwards
-
-
-@jit
-def chance(sim: Simulation, packet: Record) -> float:
-    """From 0 to 1, for a packet at the end of its port: what other flows send does not change it.
-
-    A hash by the finaliser of splitmix64 (Steele et al., OOPSLA 2014).
-    """
-    flow = sim.flows[packet.flow]
-    ends = flow.source, flow.target, flow.sport, packet.port
-    own = flow.luck, flow.begun_again, packet.number, packet.kind + 8 * (packet.marked >> 2)
-    mixed = np.uint64(0)
-    for part in ends + own:
-        mixed = (mixed ^ np.uint64(part)) + MIX[0]
-        mixed = (mixed ^ (mixed >> SHIFTS[0])) * MIX[1]
-        mixed = (mixed ^ (mixed >> SHIFTS[1])) * MIX[2]
-        mixed ^= mixed >> SHIFTS[2]
-    return float(mixed >> SHIFTS[3]) / (1 << 53)
 
 
 @inlined
@@ -198,14 +178,14 @@ def complete(sim: Simulation, number: int) -> None:
 def release(sim: Simulation, number: int) -> None:
     """Handle a receipt: flows that waited for it may start, and the next receipt that was held back follows."""
     flow, now = sim.flows[number], sim.totals[0].now
-    flow.released = 1
+    flow.released, added = 1, 0
     for place in range(flow.child_begin, flow.child_end):
-        settle(sim, sim.children[place], sim.flows[sim.children[place]].gap)
+        added = max(added, settle(sim, sim.children[place], sim.flows[sim.children[place]].gap))
     count_down(sim, flow.collective, flow.target)
     after = flow.after
     if after != NONE and sim.flows[after].end != NONE and not sim.flows[after].released:
         receiver = sim.nodes[flow.target]
-        receiver.released_at = max(now, receiver.released_at) + flow.release_gap
+        receiver.released_at = max(now, receiver.released_at) + flow.release_gap + added
         plan(sim, receiver.released_at, RELEASED, after)
 
 

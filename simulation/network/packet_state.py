@@ -40,11 +40,12 @@ PORT = _record(
 NODE = _record("address used released_at")
 # What a flow is: `before` and `after` are its neighbours among the flows of a channel from the same sender to the same
 # receiver, which handles receipts in that order; `gap` is the time from the last parent to the start, `release_gap`
-# that between receipts that were held back (ns), `luck` decides with other numbers what is lost. What changes: bytes
-# sent, acknowledged and expected, its rate, times, and `replies`, those with the expected byte.
+# that between receipts that were held back (ns), `heir` waits for the flow's last byte to leave its GPU (NONE: no flow
+# does), `turn` says when it carries sums (see rank_steps), `luck` decides with other numbers what is lost or marked.
+# What changes: bytes sent, acknowledged and expected, its rate, times, and `replies`, those with the expected byte.
 FLOW = _record(
-    "size next_byte acked available expected slowed end source target child_begin child_end before after gap"
-    " release_gap pair collective waiting sport start released alpha_mark decrease_mark stage recovery nack_time"
+    "size next_byte acked available expected slowed end source target child_begin child_end before after heir gap"
+    " release_gap turn pair collective waiting sport start released alpha_mark decrease_mark stage recovery nack_time"
     " nack_byte seen luck begun_again replies",
     "rate target_rate alpha",
 )
@@ -56,10 +57,10 @@ SLOT = _record("first last")
 # A step of a program (see rank_steps); the place of a rank in its own, the collective that it waits for, when it came
 # to the end of its steps and when all was done (NONE: not yet), and how many times as long as others it computes. A
 # part is what a rank has of a collective: how many of its flows are not complete yet, when the rank came to it, when it
-# ended (NONE: not yet), and the time from its end to the next step (ns).
+# ended (NONE: not yet), the time from its end to the next step (ns), and whether the rank adds (see rank_steps).
 STEP = _record("kind value")
 RANK = _record("place waits_for walked ended", "slowness")
-PART = _record("issue_begin issue_end pending begin end end_gap")
+PART = _record("issue_begin issue_end pending begin end end_gap adds")
 TOTALS = _record(
     "heap near timers free left planned now marks decreases pauses nacks lost done handled resent shuffled errors ended"
     " bin_shift outages outage"

@@ -167,11 +167,12 @@ def down_ports(outages: Sequence[Outage], ports: int) -> Ints:
 
 def parents_of(sim: state.Simulation) -> tuple[Ints, Ints]:
     """Where the parents of each flow begin and end, and the parents."""
-    counts = sim.flows["child_end"] - sim.flows["child_begin"]
-    of_children = np.repeat(np.arange(len(sim.flows)), counts)
-    order = np.argsort(sim.children, kind="stable")
-    begin = np.searchsorted(sim.children[order], np.arange(len(sim.flows) + 1))
-    return begin, of_children[order]
+    counts, (heirs,) = sim.flows["child_end"] - sim.flows["child_begin"], np.nonzero(sim.flows["heir"] >= 0)
+    parents = np.concatenate([np.repeat(np.arange(len(sim.flows)), counts), heirs])
+    children = np.concatenate([sim.children, sim.flows["heir"][heirs]])
+    order = np.argsort(children, kind="stable")
+    begin = np.searchsorted(children[order], np.arange(len(sim.flows) + 1))
+    return begin, parents[order]
 
 
 def _found(sim: state.Simulation, parents: tuple[Ints, Ints], began: float) -> NetworkRun:

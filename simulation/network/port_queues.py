@@ -21,7 +21,10 @@ from simulation.network.packet_state import (
     Record,
     Simulation,
 )
+from simulation.network.rank_steps import settle
 
+MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 RESUME_OFFSET = 3072  # bytes below the pause threshold at which a sender may go on
 
 
@@ -162,7 +165,19 @@ def take_turn(sim: Simulation, number: int) -> int:
         wake_later(sim, number)
         return NONE
     port.last = chosen
-    return next_packet(sim, sim.members[port.member_begin + chosen])
+    member = sim.members[port.member_begin + chosen]
+    packet = next_packet(sim, member)
+    if sim.flows[member].heir != NONE and sim.flows[member].next_byte == sim.flows[member].size:
+        hand_over(sim, member, sim.packets[packet].size * 8_000_000_000 // port.bps)
+    return packet
+
+
+@jit
+def hand_over(sim: Simulation, number: int, took: int) -> None:
+    """The last byte of a flow leaves its GPU in `took` ns: from then on the flow that waits for it may start."""
+    heir = sim.flows[number].heir
+    sim.flows[number].heir = np.int64(NONE)
+    settle(sim, heir, took + sim.flows[heir].gap)
 
 
 @jit
@@ -259,13 +274,32 @@ def leave_buffer(sim: Simulation, number: int, size: int) -> None:
         send_pause(sim, number, RESUME)
 
 
+@jit
+def chance(sim: Simulation, packet: Record, place: int) -> float:
+    """From 0 to 1, for a packet at a place: what other flows send does not change it.
+
+    A hash by the finaliser of splitmix64 (Steele et al., OOPSLA 2014).
+    """
+    flow = sim.flows[packet.flow]
+    ends = flow.source, flow.target, flow.sport, place
+    own = flow.luck, flow.begun_again, packet.number, packet.kind + 8 * (packet.marked >> 2)
+    mixed = np.uint64(0)
+    for part in ends + own:
+        mixed = (mixed ^ np.uint64(part)) + MIX[0]
+        mixed = (mixed ^ (mixed >> SHIFTS[0])) * MIX[1]
+        mixed = (mixed ^ (mixed >> SHIFTS[1])) * MIX[2]
+        mixed ^= mixed >> SHIFTS[2]
+    return float(mixed >> SHIFTS[3]) / (1 << 53)
+
+
 @inlined
-def mark(sim: Simulation, port: Record, packet: Record) -> None:
-    """Mark a packet, or an ACK, by ECN as the depth of the queue behind it says."""
+def mark(sim: Simulation, number: int, packet: Record) -> None:
+    """Mark a packet, or an ACK, that leaves a port by ECN, as the depth of the queue behind it says."""
+    port = sim.ports[number]
     depth = port.queued
     if depth <= port.kmin:
         return
-    if depth > port.kmax or np.random.random() < port.pmax * (depth - port.kmin) / (port.kmax - port.kmin):
+    if depth > port.kmax or chance(sim, packet, ~number) < port.pmax * (depth - port.kmin) / (port.kmax - port.kmin):
         sim.totals[0].marks += 1
         packet.marked |= 1
 
@@ -287,7 +321,7 @@ def send(sim: Simulation, number: int) -> None:
         if packet.hop > 0:  # else an ACK that begins here
             entered = packet.port ^ 1
             port.queued -= packet.size
-            mark(sim, port, packet)
+            mark(sim, number, packet)
     elif port.member_count:
         place = take_turn(sim, number)
         if place == NONE:

@@ -121,7 +121,7 @@ class Profiles:
         ends = np.stack([flows["source"], flows["target"]], axis=1).reshape(-1)
         members = [node for node in dict.fromkeys(ends.tolist()) if node < ranks]
         sending = set(np.flatnonzero(sim.parts[0]["issue_end"] > sim.parts[0]["issue_begin"]).tolist())
-        names = ("size", "before", "after", "gap", "release_gap", "waiting", "child_begin", "child_end")
+        names = ("size", "before", "after", "heir", "gap", "release_gap", "turn", "waiting", "child_begin", "child_end")
         children = np.zeros(len(flows), np.int64)
         np.add.at(children, np.repeat(np.arange(len(flows)), flows["child_end"] - flows["child_begin"]), sim.children)
         mask = _mask(port for port in np.unique(np.concatenate([sim.path, sim.back])).tolist() if port >= 0)

@@ -8,19 +8,40 @@ next stage of a pipeline neither blocks nor queues; its receiver has a part of i
 import numpy as np
 
 from simulation.network.event_heap import ADVANCED, STARTED, jit, plan
-from simulation.network.packet_state import NONE, Simulation
+from simulation.network.packet_state import NONE, Record, Simulation
 from simulation.network.routing import Ints
 
 COMPUTE, BLOCK, QUEUE, SEND, END = range(5)  # kinds of steps
+SENDS_ON, TURNS, MAY_ADD = range(3)  # a flow's `turn`
+ADDING_NS = 30  # that a rank takes besides for a piece which it adds to its own before it sends it on
 
 
 @jit
-def settle(sim: Simulation, number: int, gap: int) -> None:
-    """One of those that a flow waits for is there; after the last one it starts."""
+def settle(sim: Simulation, number: int, gap: int) -> int:
+    """One of those that a flow waits for is there; after the last one it starts. Returns how long a rank adds (ns)."""
     flow = sim.flows[number]
     flow.waiting -= 1
-    if flow.waiting == 0:
-        plan(sim, sim.totals[0].now + gap, STARTED, number)
+    if flow.waiting > 0:
+        return 0
+    added = adding(sim, flow)
+    plan(sim, sim.totals[0].now + gap + added, STARTED, number)
+    return added
+
+
+@jit
+def adding(sim: Simulation, flow: Record) -> int:
+    """How long a rank adds before it sends a flow (ns), as in SimAI: one bit of its part of a ring's AllReduce says so.
+
+    The first flow of every round on each of its channels turns the bit over and is not added to: with one channel the
+    flows of the first round carry sums, with several those that start while an odd number of them is a round ahead.
+    """
+    if flow.turn == SENDS_ON:
+        return 0
+    part = sim.parts[flow.collective, flow.source]
+    if flow.turn == TURNS:
+        part.adds = 1 - part.adds
+        return 0
+    return ADDING_NS * part.adds
 
 
 @jit

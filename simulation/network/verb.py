@@ -31,14 +31,23 @@ NOT_AGAIN = f"{LINKS} has no packets that were sent again: --fast-forward spread
 PROBES = 2  # shuffled orders of starts that say whether there is a band
 
 
-def simulated(arguments: argparse.Namespace) -> Summary:
-    """Simulate what the options ask for, write the files, and say how sure the result is."""
+def checked(arguments: argparse.Namespace) -> NetworkRequest:
+    """What the options ask for.
+
+    Raises:
+        InputProblems: mistakes of options and files.
+    """
     mistakes = MistakeList()
     if arguments.routing not in (None, ECMP):
         mistakes.add("--routing", arguments.routing, f"is for --level flow: packets take their ways by {ECMP}")
     if arguments.engine:
         check_engine(arguments.simulator, arguments.conf, mistakes)
-    request = read_request(arguments, mistakes)
+    return read_request(arguments, mistakes)
+
+
+def simulated(arguments: argparse.Namespace) -> Summary:
+    """Simulate what the options ask for, write the files, and say how sure the result is."""
+    request = checked(arguments)
     _check_memory(request)
     call = _engine_call(arguments, request) if arguments.engine else None
     network = _network(request)

@@ -9,6 +9,7 @@ from common.errors import MistakeList
 from common.summary import JsonValue, Summary, counted
 from common.whole_files import write_whole
 from simulation.topology import fabric, infragraph_import, options
+from simulation.topology.reading import long_links
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +31,8 @@ def run(arguments: argparse.Namespace) -> Summary:
         options.check("-gt", arguments.gpu_type, options.gpu_type, mistakes)
     made = mistakes.result(lambda: infragraph_import.load(arguments.file, arguments.gpu_type))
     mistakes.check()
-    for assumed in made.assumed:
-        print(f"warning: {assumed}", file=sys.stderr)
+    for warning in (*made.assumed, *long_links(made.fabric)):
+        print(f"warning: {warning}", file=sys.stderr)
     path: Path = arguments.output or arguments.file.with_name(f"{arguments.file.name}.topo")
     write_whole(path, fabric.chunks(made.fabric))
     counts = {"gpus": made.fabric.gpus, "nvswitches": made.fabric.nvswitches, "switches": made.fabric.switches}

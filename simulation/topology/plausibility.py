@@ -9,10 +9,10 @@ from common.shortening import few
 from common.summary import counted
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, UNREACHED, Fabric
 from simulation.topology.options import GPU_TYPES
+from simulation.topology.reading import long_links
 from simulation.topology.structure import Oversubscription
 
 MOST_NAMED = 3
-LONG_S = 1e-3  # a link of a millisecond is 200 km of fibre
 KINDS = ("GPU", "NVSwitch", "switch")
 
 
@@ -33,7 +33,8 @@ def find(
         *_unequal(fabric, servers),
         *([] if template else _doubled(fabric, names)),
         *_slow_nvlink(fabric),
-        *_links(fabric),
+        *long_links(fabric),
+        *_lossy(fabric),
         *(
             f"the {each.tier} switches have up to {each.most:.3g} times the bandwidth below of that above"
             for each in tiers
@@ -112,11 +113,6 @@ def _slow_nvlink(fabric: Fabric) -> list[str]:
     )
 
 
-def _links(fabric: Fabric) -> list[str]:
-    found = []
-    for text in fabric.texts:
-        if units.time_seconds(text.latency) >= LONG_S:
-            found.append(f"links `{text}` have a latency of a millisecond or more")
-        if float(text.error_rate) > 0:
-            found.append(f"links `{text}` lose packets: some simulators take much longer, or hang")
-    return found
+def _lossy(fabric: Fabric) -> list[str]:
+    lossy = [text for text in fabric.texts if float(text.error_rate) > 0]
+    return [f"links `{text}` lose packets: some simulators take much longer, or hang" for text in lossy]

@@ -1,12 +1,14 @@
 """Reads SimAI's topology text; mistakes name the line, and what merely does not fit together is told as an oddity."""
 
+import warnings
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from common.errors import MistakeList, input_problem
+from common.errors import InputNote, MistakeList, input_problem
 from common.progress import watched
+from common.units import time_seconds
 from simulation.topology.fabric import NVSWITCH, SWITCH, Fabric, empty
 from simulation.topology.options import error_rate, link_bandwidth, link_latency
 from simulation.topology.shape import LinkText
@@ -14,6 +16,7 @@ from simulation.topology.shape import LinkText
 MOST_MISTAKES = 20
 MOST_NODES = 1 << 24
 MOST_KINDS = 1 << 20
+LONG_S, MOST_NAMED = 1e-3, 3  # a link of a millisecond is 200 km of fibre
 _LONGEST = 1000  # characters of a line but the second one
 _LONGEST_ID = 20  # with the blanks between two
 HEADER = "nodes, GPUs per server, NVSwitches, other switches, links (whole numbers) and the GPU type"
@@ -37,7 +40,7 @@ class _Head(NamedTuple):
 
 
 def read(path: Path) -> ReadTopology:
-    """The network of a file.
+    """The network of a file. An InputNote names links that are so long that their latency is probably a mistake.
 
     Raises:
         InputProblems: the file is not there, or has not the form.
@@ -57,7 +60,17 @@ def read(path: Path) -> ReadTopology:
         raise input_problem(str(path), None, "is no topology file: it has bytes that are no text") from error
     if len(fabric.kinds) != head.links:
         oddities.append(f"the header promises {head.links} links, the file has {len(fabric.kinds)}")
+    for long in long_links(fabric):
+        warnings.warn(InputNote(f"{path}: {long}"), stacklevel=2)
     return ReadTopology(fabric, oddities, head.links)
+
+
+def long_links(fabric: Fabric) -> list[str]:
+    """A sentence on links whose latency is that of a way between cities, if there are any."""
+    found = [f"`{text}`" for text in fabric.texts if time_seconds(text.latency) >= LONG_S]
+    more = f" and {len(found) - MOST_NAMED} more kinds" if len(found) > MOST_NAMED else ""
+    long = ", ".join(found[:MOST_NAMED])
+    return [f"links {long}{more} have a latency of a millisecond or more, as 200 km of fibre"] if found else []
 
 
 def _head(path: Path, line: str) -> _Head:

@@ -10,7 +10,7 @@ from pathlib import Path
 from common.whole_files import write_whole
 from simulation.network.flow_level.lanes import BITS, Way, on_wire, way_of_flow
 from simulation.network.flow_level.net import fixed_way
-from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, PortRoutes, round_trip
+from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, PortRoutes
 from simulation.network.flow_level.simulate import FlowGroup, FlowRun
 from simulation.network.tables import address_text
 from simulation.network.view import BusyLink, LinkUse, fitted
@@ -23,13 +23,13 @@ def write_flows(path: Path, run: FlowRun, ways: PortRoutes, payload: int) -> Non
     """Write all flows in order of their ends, in the form of ns-3's fct.txt."""
     lines: list[tuple[float, str]] = []
     known: dict[tuple[int, int], list[tuple[float, str]]] = {}
-    text_of, ideal_of = cache(address_text), cache(partial(_ideal, ways, payload))
+    text_of, ideal_of = cache(address_text), cache(partial(_ideal, payload))
     for group in run.groups():
         where = group[:2]
         tails = known.get(where)
         if tails is None:
-            kinds = ways.first_kinds(group.source, group.target)
-            tails = known[where] = _tails(run, group, ideal_of(kinds, group.size))
+            trip = ways.ideal_trip(group.source, group.target, payload)
+            tails = known[where] = _tails(run, group, ideal_of(trip, group.size))
         ends = f"{text_of(group.source)} {text_of(group.target)}"
         sports = itertools.count(group.sport, group.stride)
         lines += [
@@ -49,9 +49,9 @@ def _tails(run: FlowRun, group: FlowGroup, ideal: int) -> list[tuple[float, str]
     return tails
 
 
-def _ideal(ways: PortRoutes, payload: int, kinds: tuple[int, ...], size: int) -> int:
-    """ns of a flow alone on links of these kinds: round trip, and its bytes with headers over the slowest link."""
-    rtt, bps = round_trip(tuple([ways.kinds[kind] for kind in kinds]), payload)
+def _ideal(payload: int, trip: tuple[int, int], size: int) -> int:
+    """ns of a flow alone: round trip, and its bytes with headers over the slowest link (bit/s)."""
+    rtt, bps = trip
     sent: int = on_wire(size, payload)[0]
     return rtt + sent * BITS // bps
 

@@ -223,6 +223,20 @@ class PortRoutes:
             rest = self._kinds_to[following, target] = self.first_kinds(following, target)
         return self.kind_of[port], *rest
 
+    def ideal_trip(self, source: int, target: int, payload: int) -> tuple[int, int]:
+        """The round trip (ns) and the slowest link (bit/s) from which ns-3 computes the ideal time of a flow.
+
+        It knows round trips between GPUs alone. Of several switches next to both it takes that with the highest id,
+        though NVSwitches are the way: a leaf on which a whole server is.
+        """
+        shared = self.switches_of(source) & self.switches_of(target)
+        if len(shared) > 1:
+            over = self._ports_to(max(shared))
+            rtt, bps = round_trip((self.link(over[source][0] ^ 1), self.link(over[target][0])), payload)
+        else:
+            rtt, bps = round_trip(self.first_links(source, target), payload)
+        return 0 if NVSWITCH in (self.roles[source], self.roles[target]) else rtt, bps
+
     def steps(self, source: int, target: int) -> list[Sequence[int]]:
         """The ports of all ways between two nodes, step by step: every way takes one port of each step."""
         ports = self.next_ports(source, target)

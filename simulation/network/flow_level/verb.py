@@ -52,13 +52,22 @@ DOUBTS = {
 PACKETS_ONLY = ("seed", "seeds", "outage", "fast_forward", "engine", "simulator")
 
 
-def simulated(arguments: argparse.Namespace) -> Summary:
-    """Simulate what the options ask for, write the files, and say how far the result can be trusted."""
+def checked(arguments: argparse.Namespace) -> NetworkRequest:
+    """What the options ask for.
+
+    Raises:
+        InputProblems: mistakes of options and files.
+    """
     mistakes = MistakeList()
     for name in PACKETS_ONLY:
         if getattr(arguments, name):
             mistakes.add(f"--{name.replace('_', '-')}", None, "is for --level packet")
-    request, routing = read_request(arguments, mistakes, packets=False), arguments.routing
+    return read_request(arguments, mistakes, packets=False)
+
+
+def simulated(arguments: argparse.Namespace) -> Summary:
+    """Simulate what the options ask for, write the files, and say how far the result can be trusted."""
+    request, routing = checked(arguments), arguments.routing
     healthy = None
     if request.faults:
         healthy, _ways = _run(request, routing)

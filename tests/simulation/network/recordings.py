@@ -67,9 +67,14 @@ def _lines() -> dict[str, list[str]]:
     return cast(dict[str, list[str]], json.loads(lzma.decompress((DATA / "flows.json.xz").read_bytes())))
 
 
+def lines_of(name: str) -> list[list[str]]:
+    """The cells of ns-3's fct.txt."""
+    return [line.split() for line in _lines()[name]]
+
+
 def recorded(name: str) -> Times:
     """What ns-3 measured."""
-    cells = [line.split() for line in _lines()[name]]
+    cells = lines_of(name)
     source, target = (np.array([(int(each[at], 16) >> 8) & 0xFFFF for each in cells]) for at in (0, 1))
     start, duration = (np.array([int(each[at]) for each in cells]) for at in (5, 6))
     return _times(source, target, start, start + duration)

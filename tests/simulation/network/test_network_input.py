@@ -267,6 +267,24 @@ def test_a_wrong_option_hides_no_mistake_of_a_file(
         assert [each for each in [*said, more] if each not in error] == []
 
 
+@pytest.mark.parametrize("level", ["packet", "flow"])
+def test_values_that_an_option_cannot_have_hide_no_other_mistake(
+    level: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And lead to none: with the wrong --op, which is taken as not given, an operation would be missing."""
+    (tmp_path / "out-links.csv").write_text("older")
+    words = ["--level", level, "--op", "Scatter", "--tp", "two", "--size", "0", "--send-lat", "-1", "--outage", "x@2:1"]
+    words += ["--conf", "missing.conf", "--straggler", "one", "--jsn"]
+    error = refused(["-n", str(TOPOLOGY), *words], tmp_path, capsys)
+    for said in (
+        "--op: invalid choice: 'Scatter'", "--tp: invalid int value: 'two'", "unrecognized arguments: --jsn",
+        "--send-lat -1.0", "missing.conf: cannot be read", "--outage x@2:1", "--straggler one",
+        "out-links.csv: is there",
+    ):  # fmt: skip
+        assert said in error
+    assert "exactly one of the two" not in error and "missing.conf: No such file" not in error
+
+
 def test_of_a_collective_all_mistakes_are_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--op", "AllGather", "--size", "0", "--tp", "3", "--algorithm", "tree", "--seed", "0"]
     error = refused(["-n", str(TOPOLOGY), *words, "--engine", "simai", "--simulator", "'"], tmp_path, capsys)

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from simulation.network.conf import NetworkConf
 from simulation.network.link_changes import find_all_paths
 from simulation.network.outcome import NetworkRun
-from simulation.network.packet_loop import answer, chance
+from simulation.network.packet_loop import answer
 from simulation.network.packet_state import ACK_BYTES, HEADER_BYTES, PAUSE_BYTES
 from simulation.network.packet_state import DATA as DATA_KIND
 from simulation.network.packets import network_of, prepared
-from simulation.network.port_queues import new_packet
+from simulation.network.port_queues import chance, new_packet
 from tests.simulation.network.recordings import DATA, request, simulated
 from tests.tiers import samples
 
@@ -146,10 +146,10 @@ def test_replies_with_the_same_byte_are_lost_one_by_one(tmp_path: Path) -> None:
         sim.packets[copy]["marked"] = mark
         assert answer(sim, sim.packets[copy]) == port
         reply = sim.packets[sim.ports[port]["tail"]]
-        fates.append(chance(sim, reply))
+        fates.append(chance(sim, reply, port))
         assert reply["marked"] & 3 == 2 * mark
         reply["marked"] |= 1
-        assert chance(sim, reply) == fates[-1]
+        assert chance(sim, reply, port) == fates[-1]
     assert len(set(fates)) == 3
 
 

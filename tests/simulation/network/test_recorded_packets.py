@@ -39,16 +39,17 @@ ACCURACY = levels.FILE.with_name("packets-accuracy.csv")
 # Every flow takes as long as in ns-3, to the nanosecond, and the table of the rows is the same, byte for byte.
 EXACT = [
     "tp8_ag_A100", "tp8_rs_A100", "tp8_ar_g16_A100", "micro_A100_lat3", "micro_H100_ring_lat3", "micro_A100_deflat",
+    "micro_H100_nvls_lat3_t1",
 ]  # fmt: skip
 SLOWER_EXACT = ["micro_H100_ring_deflat", "micro_A100_lat3_nvls", "docs_H20_lat0", "docs_H20_lat6", "docs_H20_lat6000",
-                "docs_H20_lat7200", "seed_128_A100"]  # fmt: skip
-# One ring a rail: every flow to the nanosecond; receipts of a data-parallel AllReduce are 30 ns apart from ours.
+                "docs_H20_lat7200", "seed_128_A100", "micro_H100_nvls_lat3_t2", "micro_H100_nvls_H800lat0"]  # fmt: skip
+# One ring a rail.
 ONE_RING = ["dp2_wgar_g16_A100", "megatron_tp8dp2_g16_A100"]
 SLOWER_ONE_RING = ["dp2tp8_64M_g16_H100_400", "dp8tp8_16M_g64_H100_400"]
-STABLE = ["tp8_a2a_A100", "a2a16_16M_g16_H100_400", "micro_H100_nvls_lat3_t1"]
+STABLE = ["tp8_a2a_A100", "a2a16_16M_g16_H100_400"]
 SLOWER_STABLE = [
-    "micro_H100_nvls_lat3_t2", "micro_H100_nvls_H800lat0", "a2a32_32M_g32_H100_400_noecn",
-    "a2a32_32M_g32_H100_400_spinehalf_noecn", "ep8tp4_a2a16M_g32_H100_400_pxn", "dp4tp8_16M_g32_hpn_dualtor",
+    "a2a32_32M_g32_H100_400_noecn", "a2a32_32M_g32_H100_400_spinehalf_noecn",
+    "ep8tp4_a2a16M_g32_H100_400_pxn", "dp4tp8_16M_g32_hpn_dualtor",
 ]  # fmt: skip
 
 
@@ -70,8 +71,6 @@ BARS = {
     "whole iterations with": Bar(10.0, 10.0, 10.0),
 }
 NEARLY_STABLE = {"dp8_wgar_g16_A100"}  # held to more than its class
-# Percent by which makespans of marked runs miss their bar: their seeds' bands, 26 and 56 % wide, have ns-3's in them.
-MISSED = {"a2a32_32M_g32_H100_400": 15, "dp4tp8_16M_g32_H100_400_half": 22}
 OTHERS = [
     "dp8_wgar_g16_A100", "a2a16_16M_g16_DCN1leaf_nic50_buf2", "a2a16_16M_g16_H100_400_nic50", "dp2_err1e-4_g16_A100",
     "tp16_ar_g16_A100",
@@ -118,8 +117,6 @@ def test_every_recording_has_its_bar_and_the_documentation_says_it() -> None:
     for what, cells in said.items():
         found = [cell.split(" %")[0] for cell in cells]
         assert found == [f"within {each:g}" for each in BARS[what]], what
-    for name, percent in MISSED.items():
-        assert f"one within {percent} %" in said[class_of(name)][0]
 
 
 @pytest.mark.parametrize("name", sorted({name for name, each in recordings().items() if each["window_bytes"]}))
@@ -144,24 +141,15 @@ def test_equal_next_hops_stand_in_the_order_of_ns3(name: str) -> None:
     assert sorted(found) == sorted(recordings()[name]["next_hops"] or ())
 
 
-@pytest.mark.parametrize("name", [*EXACT, *nightly(SLOWER_EXACT)])
+@pytest.mark.parametrize("name", [*EXACT, *ONE_RING, *nightly([*SLOWER_EXACT, *SLOWER_ONE_RING])])
 def test_a_stable_collective_is_ns3s_to_the_nanosecond(name: str, tmp_path: Path) -> None:
     recording = recordings()[name]
     run = ours(recording, tmp_path)
     assert times_of(run).counted == recorded(name).counted
+    assert name not in ONE_RING or recordings()[name]["deepest_bytes"] in (None, run.deepest_bytes)
     job = request(arguments(recording, tmp_path)).job
     table = "".join(IterationTimes(job, job.parts[0], run.of_rank(0)).lines())
     assert table == recording["csv"]
-
-
-@pytest.mark.parametrize("name", [*ONE_RING, *nightly(SLOWER_ONE_RING)])
-def test_with_one_ring_a_rail_every_flow_takes_its_time(name: str, tmp_path: Path) -> None:
-    run, wanted = ours(recordings()[name], tmp_path), recorded(name)
-    found = times_of(run)
-    assert recordings()[name]["deepest_bytes"] in (None, run.deepest_bytes)
-    assert found.counted == wanted.counted
-    assert abs(off(found.makespan, wanted.makespan)) < 0.05
-    assert abs(off(found.zero, wanted.zero)) < 0.05
 
 
 @pytest.mark.parametrize("name", [*STABLE, *nightly(SLOWER_STABLE)])
@@ -195,12 +183,12 @@ def test_means_over_seeds_are_within_the_bar(name: str, tmp_path: Path) -> None:
     assert all(run.complete for run in runs)
     theirs = float(np.mean(recording["makespans_us"] or [wanted.makespan / 1000]))  # of all repeats
     makespan = off(float(np.mean([each.makespan for each in found])) / 1000, theirs)
-    assert abs(makespan) < MISSED.get(name, bar.makespan)
+    assert abs(makespan) < bar.makespan
     assert abs(off(float(np.mean([each.mean for each in found])), wanted.mean)) < bar.ranks
     durations = float(np.mean([each.durations.mean() for each in found]))
     assert abs(off(durations, float(wanted.durations.mean()))) < bar.flow
     _check_counts(name, runs)
-    if name in MISSED or class_of(name) in ("nearly stable", "asymmetric", "unstable"):
+    if class_of(name) in ("nearly stable", "asymmetric", "unstable"):
         _check_band(recording, [each.makespan / 1000 for each in found], wanted)
 
 
@@ -215,7 +203,7 @@ def _check_counts(name: str, runs: list[NetworkRun]) -> None:
         if wanted >= 100:
             assert 1 / 1.3 < np.mean([getattr(run, what) for run in runs]) / wanted < 1.3, what
     if recording["marks"] and recording["deepest_bytes"]:
-        assert abs(off(float(np.mean([run.deepest_bytes for run in runs])), recording["deepest_bytes"])) < 15
+        assert abs(off(float(np.mean([run.deepest_bytes for run in runs])), recording["deepest_bytes"])) < 20
     assert (recording["marks"] > 0) == any(run.marks for run in runs)
     assert (recording["pauses"] > 0) == any(run.pauses for run in runs)
     assert not recording["nacks"] or any(run.resent for run in runs)

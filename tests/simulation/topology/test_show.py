@@ -209,9 +209,36 @@ def test_what_is_odd_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "the header says 2 GPUs per server, the NVSwitches join 1 server of 1, 1 server of 2",
         "more than one line for a link: gpu0-leaf0 2 times",
         "2 GPUs have less bandwidth to the NVSwitches than to the leaves",
-        "links `400Gbps 2ms 0` have a latency of a millisecond or more",
+        "links `400Gbps 2ms 0` have a latency of a millisecond or more, as 200 km of fibre",
         "links `400Gbps 0.0005ms 0.01` lose packets: some simulators take much longer, or hang",
     ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["topology", "show"],
+        ["topology", "draw"],
+        ["topology", "edit", "--degrade", "gpu0-*:0.5"],
+        ["flows", "--op", "AllReduce", "--size", "1M", "-n"],
+        ["network", "--op", "AllReduce", "--size", "1M", "--level", "flow", "-n"],
+        ["analytical", "-w", "job.txt", "-n"],
+        ["predict", "--model", "llama3_8b", "--gpu", "H100", "--gpus", "5", "--gbs", "5", "-n"],
+    ],
+)
+def test_every_verb_that_reads_a_network_warns_of_links_as_long_as_between_cities(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mostly a mistake of the unit; of many kinds of links three are named."""
+    monkeypatch.chdir(tmp_path)
+    for name, unit in (("long", "ms"), ("short", "us")):
+        links = "".join(f"{gpu} 5 400Gbps {gpu + 1}{unit} 0\n" for gpu in range(5))
+        Path(name).write_text(f"6 1 0 1 5 H100\n5\n{links}", encoding="utf-8")
+        cli.main([*words, name] if "edit" not in words else [*words[:2], name, *words[2:]])
+        said = capsys.readouterr().err
+        sentence = "links `400Gbps 1ms 0`, `400Gbps 2ms 0`, `400Gbps 3ms 0` and 2 more kinds have a latency of a milli"
+        assert (f"note: {name}: {sentence}" in said) == (unit == "ms")
+        assert unit == "ms" or "latency of a millisecond" not in said
 
 
 def test_names_and_tiers_of_three_levels(tmp_path: Path) -> None:
