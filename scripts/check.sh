@@ -206,7 +206,7 @@ if [ -n "$is_whole" ]; then
     # So that no worker has to compile tests and product again, and what cannot be collected is said at once.
     step "collection" collection
     [ -n "${making:-}" ] || printf '\n== the cluster tests will be skipped: they need %s\n' "$lacking"
-    # Four workers on two cores: tests of faults wait most of their time, those of workloads compute.
+    # Four workers on two cores: tests of faults wait most of their time, those of workloads compute (tests/workers.py).
     # Budgets are for the samples of make test; nightly draws many more.
     budgets=--check-budgets
     [ "$what" = test ] || budgets=

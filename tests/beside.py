@@ -1,8 +1,8 @@
 """Lets the tests that need hosts wait for what their hosts are made of, where scripts/check.sh makes it beside others.
 
 A pytest plugin of tests/conftest.py. `--wait-for-images` names a folder: `pid` has the number of the process that makes
-the images, `log` what it writes, and `code` its exit code once it has ended. Files without such tests begin
-(tests/budgets.py), and a test that waits all the same does so outside of its time limit and its budget.
+the images, `log` what it writes, and `code` its exit code once it has ended. Files without such tests run meanwhile
+(tests/workers.py), and a test that waits all the same does so outside of its time limit and its budget.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ class Images:
                 return -1 if found is None else found
             time.sleep(PAUSE_S)
         return code
+
+    def ended(self) -> bool:
+        """Whether what makes the images has ended, well or not."""
+        return self._code() is not None or not self._lives()
 
     def last_line(self) -> str:
         """The last line of its log."""

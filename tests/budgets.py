@@ -1,7 +1,7 @@
 """Seconds that each test file may take, the order that follows from them, and what took longer.
 
 A pytest plugin of tests/conftest.py. The files with the largest budgets begin, so that no worker is left with a long
-one at the end; before them some without hosts, beside which the hosts' images are made (tests/beside.py).
+one at the end.
 The files that spent most CPU are named, too: on two cores they decide how long all take.
 `--short` (make quick has it) leaves out the files whose budget is larger than the default.
 `--check-budgets` (make test has it) names each file that took longer than its budget, and fails the session, with the
@@ -22,13 +22,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.beside import needs_hosts
-
 FILE = Path(__file__).with_name("budgets.toml")
 FACTOR = 5.0
 SLACK = 60.0
-# Budgets of the files that begin: two minutes of four workers.
-BEFORE_HOSTS = 480.0
 OPTION = "--check-budgets"
 SHORT_OPTION = "--short"
 CPU = "CPU seconds"
@@ -58,15 +54,9 @@ class Budgets:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Largest budgets first: BEFORE_HOSTS seconds of files without hosts, then all; tests keep their order."""
-        with_hosts = {_file(item.nodeid) for item in items if needs_hosts(item)}
+        """Largest budgets first; the tests of a file keep their order."""
         files = sorted(dict.fromkeys(_file(item.nodeid) for item in items), key=self.of, reverse=True)
-        before, seconds = set[str](), 0.0
-        for file in files:
-            if file not in with_hosts and seconds < BEFORE_HOSTS:
-                before.add(file)
-                seconds += self.of(file)
-        place = {file: (file not in before, -self.of(file)) for file in files}
+        place = {file: number for number, file in enumerate(files)}
         items.sort(key=lambda item: place[_file(item.nodeid)])
         self._used = sum(os.times()[:4])
 

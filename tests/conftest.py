@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import beside, budgets, tiers
+from tests import beside, budgets, tiers, workers
 from tests.cluster import images, seed
 from tests.cluster.bed import TestBed
 from tests.cluster.engine import Engine
@@ -47,8 +47,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the budgets, keep torch out where that is asked for, and mend inherited signals."""
     plugin = budgets.Budgets(budgets.read(), checks=config.getoption(budgets.OPTION))
     config.pluginmanager.register(plugin, "budgets")
-    if (making := config.getoption(beside.OPTION)) is not None:
-        config.pluginmanager.register(beside.Images(making), "images")
+    folder = config.getoption(beside.OPTION)
+    making = None if folder is None else beside.Images(folder)
+    if making is not None:
+        config.pluginmanager.register(making, "images")
+    config.pluginmanager.register(workers.Workers(making), "workers")
     if config.getoption(NO_TORCH_OPTION):
         sys.meta_path.insert(0, _NoTorch())
     # Else torch's threads that wait for work spin, on cores that other tests need: four times the CPU seconds.

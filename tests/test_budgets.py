@@ -5,11 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from tests.budgets import BEFORE_HOSTS, FILE, OPTION, SHORT_OPTION, Budgets, is_long, read
+from tests.budgets import FILE, OPTION, SHORT_OPTION, is_long, read
 from tests.imports import loads
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,28 +91,6 @@ def shared():
     said = [line for line in ended.stdout.splitlines() if line.startswith("CPU: ")]
     assert said[0].startswith("CPU: what tests share: "), ended.stdout
     assert float(said[1].split()[2]) < 1
-
-
-class _Item:
-    """As much of a test as its place in the order depends on."""
-
-    def __init__(self, nodeid: str, *, has_hosts: bool = False) -> None:
-        self.nodeid, self._has_hosts = nodeid, has_hosts
-
-    def get_closest_marker(self, name: str) -> pytest.Mark | None:
-        return pytest.mark.cluster.mark if name == "cluster" and self._has_hosts else None
-
-
-def test_files_without_hosts_begin() -> None:
-    """Two minutes of four workers; a file with one test of hosts is a file with hosts, and stays in one piece."""
-    seconds = {"default": 1.0, "hosts.py": 900.0, "long.py": BEFORE_HOSTS - 1, "next.py": 50.0, "later.py": 40.0}
-    items = [
-        *(_Item("hosts.py::a"), _Item("later.py::a"), _Item("next.py::a")),
-        *(_Item("hosts.py::b", has_hosts=True), _Item("long.py::a"), _Item("short.py::a")),
-    ]
-    Budgets(seconds, checks=False).pytest_collection_modifyitems(cast(list[pytest.Item], items))
-    expected = ["long.py::a", "next.py::a", "hosts.py::a", "hosts.py::b", "later.py::a", "short.py::a"]
-    assert [item.nodeid for item in items] == expected
 
 
 def test_the_short_tests_are_those_of_files_within_the_default_budget() -> None:

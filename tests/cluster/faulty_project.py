@@ -1,5 +1,5 @@
-"""A copy of the repository with two benchmarks more: one whose ranks break (tests/cluster/faulty), and one whose ranks
-do nothing and need no torch (tests/cluster/light).
+"""A copy of the repository with two benchmarks more: ranks that work side by side until one breaks
+(tests/cluster/faulty), and ranks that do nothing, need no torch, and may break, too (tests/cluster/light).
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from tests.cluster.system import frozen, patience
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 LINK_LIMIT = 5.0
+LONG_STEPS = 1_000_000
 
 
 @pytest.fixture
@@ -41,9 +42,11 @@ def ended(controller: Controller, seconds: float) -> Answer:
     return answer
 
 
-def test_a_rank_that_hangs_leaves_its_stacks_and_is_retried(tmp_path: Path, testbed: TestBed) -> None:
+@pytest.mark.parametrize("model", ["light", pytest.param("faulty", marks=pytest.mark.nightly)])
+def test_a_rank_that_hangs_leaves_its_stacks_and_is_retried(model: str, tmp_path: Path, testbed: TestBed) -> None:
     controller = Controller(tmp_path, testbed, project(tmp_path / "project", {}))
-    hangs: dict[str, object] = {"model": "faulty", "config": CONFIG, "overrides": {"fault": "hang", "rank": 2}}
+    overrides = {"fault": "hang", "rank": 2, "steps": LONG_STEPS}
+    hangs: dict[str, object] = {"model": model, "config": CONFIG, "overrides": overrides}
     # Ranks that still import torch when the limit ends have no stacks.
     longer = patience()
     limits = {"stall_limit": 12.0 * longer, "time_limit": 60.0 * longer, "retries": 1}
@@ -55,7 +58,7 @@ def test_a_rank_that_hangs_leaves_its_stacks_and_is_retried(tmp_path: Path, test
         stacks = (folder / "stacks.txt").read_text()
         for rank in range(4):
             part = stacks.partition(f"rank {rank} on ")[2].partition("\nrank ")[0]
-            assert "most recent call first" in part and "/training/benchmarks/faulty/" in part, stacks
+            assert "most recent call first" in part and f"/training/benchmarks/{model}/" in part, stacks
         record = answer.round_record("HANGS", attempt=attempt)
         assert record["verdict"] == "timeout" and "stall limit" in record["reason"] and record["attempt"] == attempt
         assert f"rank 2 on {testbed.hosts[1].address}: hangs" in record["reason"]

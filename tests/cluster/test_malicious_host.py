@@ -13,12 +13,10 @@ from run_benchmarks.results.records import RoundRecord, RunRecord
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Answer, Controller
 from tests.cluster.faulty.hostile import CLIPBOARD
-from tests.cluster.faulty_project import CONFIG, LIGHT, project
+from tests.cluster.faulty_project import LIGHT, project
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
-HOSTILE = {"fault": "hostile", "rank": 0, "lines": 0}
-ADDS = {"fault": "adds", "rank": 0, "lines": 0}
-ODD = {"fault": "odd", "rank": 0, "lines": 0}
+FAULTS = {"HOSTILE": "hostile", "ODD": "odd", "ADDS": "adds"}
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +25,10 @@ def answer(testbed: TestBed, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     folder = tmp_path_factory.mktemp("malicious")
     controller = Controller(folder, testbed, project(folder / "project", {}))
     cases: dict[str, dict[str, object]] = {
-        "HOSTILE": {"model": "faulty", "config": CONFIG, "nproc": 1, "overrides": HOSTILE},
-        "ODD": {"model": "faulty", "config": CONFIG, "nproc": 1, "overrides": ODD},
-        "ADDS": {"model": "faulty", "config": CONFIG, "nproc": 1, "overrides": ADDS},
-        "SOUND": LIGHT,
+        name: {**LIGHT, "nproc": 1, "overrides": {"fault": fault, "rank": 0, "steps": 50}}
+        for name, fault in FAULTS.items()
     }
-    controller.configure_test(cases, MAX_COLLECT_BYTES="128M", **PROCESS)
+    controller.configure_test({**cases, "SOUND": LIGHT}, MAX_COLLECT_BYTES="128M", **PROCESS)
     try:
         yield controller.call()
         assert controller.containers() == []

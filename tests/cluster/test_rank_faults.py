@@ -1,6 +1,7 @@
 """A rank dies, in every way there is: all peers on all hosts are gone, the verdict says who and how, the run goes on.
 
-One run of the benchmark that breaks (tests/cluster/faulty); its ranks also print the secrets they were given.
+One run of benchmarks that break. By day only the ranks that lose a peer in a collective operation have torch
+(tests/cluster/faulty), by night all; they also print the secrets they were given.
 """
 
 from __future__ import annotations
@@ -19,19 +20,23 @@ from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Answer, Controller, rank_processes, wait_until
 from tests.cluster.faulty_project import CONFIG, project
+from tests.tiers import NIGHTLY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 PEERS_SECONDS = 15.0 + 5.0  # with some slack: two test beds share the machine
 MEMORY_BYTES = 1500 << 20
 TOKEN, SECRET = "hf_0123456789-abcdef", "nobodys-business-but-ours"
 MARKS = "/var/tmp/faults"
-FAULTS = {
+# So long that the four ranks are seen beside one another: two hosts start theirs seconds apart.
+APART: dict[str, object] = {"pause": 0.1, "after": 50, "lines": 60}
+FAULTS: dict[str, dict[str, object]] = {
     # Nobody but the controller can tell the ranks of the other host.
-    "EXITS": {"fault": "exit", "rank": 3, "together": False, "steps": 1_000_000},
-    "SEGFAULTS": {"fault": "segfault", "rank": 1, "unless": f"{MARKS}/once"},
-    "GROWS": {"fault": "memory", "rank": 2},
+    "EXITS": {"fault": "exit", "rank": 3, "steps": 1_000_000, **APART, **({"together": False} if NIGHTLY else {})},
+    "SEGFAULTS": {"fault": "segfault", "rank": 1, "unless": f"{MARKS}/once", "steps": 80, **APART},
+    "GROWS": {"fault": "memory", "rank": 2, "steps": 1_000_000, **APART},
     "KILLED": {"steps": 1_000_000},
 }
+MODELS = {name: "faulty" if NIGHTLY or name == "KILLED" else "light" for name in FAULTS}
 ROUNDS = ["EXITS", "SEGFAULTS", "SEGFAULTS again", "GROWS", "KILLED"]
 
 
@@ -41,7 +46,7 @@ def answer(testbed: TestBed, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     folder = tmp_path_factory.mktemp("faults")
     controller = Controller(folder, testbed, project(folder / "project", {"SERVICE_SECRET": SECRET}))
     cases: dict[str, dict[str, object]] = {
-        name: {"model": "faulty", "config": CONFIG, "overrides": overrides} for name, overrides in FAULTS.items()
+        name: {"model": MODELS[name], "config": CONFIG, "overrides": overrides} for name, overrides in FAULTS.items()
     }
     cases["SEGFAULTS"]["retries"] = 1
     options = f"--memory {MEMORY_BYTES} -v {MARKS}:{MARKS} -e HUGGING_TOKEN={TOKEN}"
@@ -150,9 +155,9 @@ def test_no_secret_is_kept_whoever_wrote_it(answer: Answer, testbed: TestBed) ->
     assert answer.folder is not None
     told = [path for path in answer.folder.rglob("*") if path.is_file() and _has_secret(path.read_bytes())]
     assert told == [] and not _has_secret(answer.output.encode())
-    log = (answer.folder / "EXITS/round1" / f"{testbed.hosts[0].address}_noderank0" / "rank0.out.log").read_text()
+    log = (answer.folder / "KILLED/round1" / f"{testbed.hosts[0].address}_noderank0" / "rank0.out.log").read_text()
     assert "HUGGING_TOKEN=*** service.api_key=***" in log
-    environment = json.loads((answer.folder / "EXITS/round1/round.json").read_text())["nodes"][0]["environment"]
+    environment = json.loads((answer.folder / "KILLED/round1/round.json").read_text())["nodes"][0]["environment"]
     assert (environment["HUGGING_TOKEN"], environment["SERVICE_SECRET"]) == ("***", "***")
     for host in testbed.hosts:
         # What stays on a host: the code, and whatever a round might have left. A checkout in /tmp is there, too.

@@ -13,11 +13,13 @@ import pytest
 
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Answer, Controller, in_training, rank_process, wait_until
-from tests.cluster.faulty_project import LONG, WAITS
+from tests.cluster.faulty_project import LIGHT, LONG, WAITS
 from tests.cluster.host import ClusterHost
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 LINES: dict[str, object] = {"overrides": {"sizes": "8..1M x2", "iterations": 20, "check": False}}
+# More than 128 KiB of one rank.
+MANY_LINES = {"rank": 0, "after": 1, "lines": 10_000}
 FREED = "64m"
 LOG, FLOOD_LIMIT = "rank{}.out.log", 20 << 20
 SECRET = "s3cret-and-nobodys-business"
@@ -99,8 +101,7 @@ def test_a_folder_that_cannot_be_written_is_found_before_anything_starts(
 @pytest.mark.parametrize(("size", "said"), [("128k", "not collected"), ("12k", "cannot be written")])
 def test_a_head_node_whose_disk_is_full(controller: Controller, size: str, said: str) -> None:
     """Too small for what a round brings, or already for the run's own records."""
-    one = {"config": "config_CPUx1x2", "nnodes": 1, **LINES}
-    controller.configure_test({"LINES": one}, **PROCESS)
+    controller.configure_test({"LINES": {**LIGHT, "nnodes": 1, "overrides": MANY_LINES}}, **PROCESS)
     controller.logs.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(controller.logs)], check=True)
     try:

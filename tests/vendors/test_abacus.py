@@ -8,7 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from protocol.perflog import parse_line
 from tests import product
 from tests.cluster import seed
 from tests.cluster.engine import Engine
+from tests.tiers import NIGHTLY
 from tests.vendors.building import abacus_library
 
 HERE = Path(__file__).parent
@@ -127,9 +128,9 @@ def test_a_view_operator_without_a_kernel_of_the_device_is_an_error(project: Pro
     assert "abacus_test::peek appears to be a view operator" in done.stderr
 
 
-def all_is_of_the_device(run: Path, gloo: Path) -> None:
+def all_is_of_the_device(run: Path, gloo: Path, cases: Sequence[str] = tuple(CASES)) -> None:
     """Every rank of every case computed on its device, its results are right, and the losses are those over gloo."""
-    for case in CASES:
+    for case in cases:
         submitted = [value_of(run, case, "SUBMIT_INFO", rank) for rank in range(2)]
         assert [(each["device"], each["device_name"]) for each in submitted] == DEVICES, case
         assert value_of(run, case, "FINISHED"), case
@@ -139,7 +140,7 @@ def all_is_of_the_device(run: Path, gloo: Path) -> None:
     assert 0 < finished["peak_memory_bytes"] < 64 << 20 < value_of(gloo, "LLAMA", "FINISHED")["peak_memory_bytes"]
     checked = [value for name, value in events(run, "NETWORK") if name == "STEP_END"]
     assert checked and all(value["correct"] == "pass" for value in checked)
-    assert len(losses(run, "LLAMA")) > 2 and losses(run, "BERT")
+    assert len(losses(run, "LLAMA")) > 2 and ("BERT" not in cases or losses(run, "BERT"))
     # Two runs over gloo differ themselves by one unit of float32 (1e-7) after a dozen steps.
     for case in {path.name for path in gloo.iterdir()} & {"LLAMA", "BERT"}:
         assert losses(run, case) == pytest.approx(losses(gloo, case), rel=1e-6), case
@@ -182,8 +183,10 @@ def in_containers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
 def test_every_benchmark_runs_in_a_container_on_the_device_nodes_that_the_vendor_s_options_give_it(
     project: Project, docker_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = project.run("abacus", *CASES, **in_containers(docker_engine, monkeypatch))
-    all_is_of_the_device(run, project.run("cpu", "LLAMA"))
+    """BERT's in make nightly alone: it trains as LLaMA's case does."""
+    cases = [name for name in CASES if NIGHTLY or name != "BERT"]
+    run = project.run("abacus", *cases, **in_containers(docker_engine, monkeypatch))
+    all_is_of_the_device(run, project.run("cpu", "LLAMA"), cases)
 
 
 @pytest.mark.cluster

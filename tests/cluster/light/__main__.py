@@ -1,5 +1,5 @@
-"""A benchmark whose ranks make steps that take no work, for tests of all that is around ranks; `project` of
-tests.cluster.faulty_project makes it one of the repository's.
+"""A benchmark whose ranks make steps that take no work until one of them breaks, for tests of all that is around ranks;
+`project` of tests.cluster.faulty_project makes it one of the repository's.
 """
 
 import os
@@ -12,6 +12,7 @@ from protocol.arguments import parse_arguments
 from protocol.case_file import settings_of, submission
 from protocol.perflog import Event, PerfLogger
 
+from ..faulty.faults import strike
 from .pytorch.config import Config
 
 GO_ON = "go_on"
@@ -22,15 +23,18 @@ def main() -> None:
     begin = time.perf_counter()
     arguments = parse_arguments("light", sys.argv[1:])
     config, case_sha256 = settings_of(arguments, "light", "pytorch", Config)
-    logger = PerfLogger(int(os.environ["RANK"]))
+    rank = int(os.environ["RANK"])
+    logger = PerfLogger(rank)
     info = submission(arguments, "light", "pytorch", config, case_sha256)
     logger.log(Event.SUBMIT_INFO, info.model_dump(mode="json"))
     logger.log(Event.INIT_START)
     logger.log(Event.INIT_END)
     logger.log(Event.TRAIN_START, {"total_steps": config.steps})
     logger.log(Event.STEP_BEGIN, {"step": 1})
-    for _ in range(config.steps):
+    for step in range(1, config.steps + 1):
         pulse.step()
+        if strike(config, rank, step):
+            return
         time.sleep(config.pause)
     while config.waits and not (_log_folder() / GO_ON).exists():
         pulse.step()

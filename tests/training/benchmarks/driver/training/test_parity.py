@@ -19,7 +19,7 @@ from training.benchmarks.driver.training.settings.settings import TrainingConfig
 LATE = {
     *("compiled", "compiled_selective", "tp_accumulation", "tp_sequence", "bf16_ddp", "fp16_fsdp", "overflow_ddp"),
     *("resume_fsdp", "resume_tp", "fsdp_tp", "hsdp", "fp8_ddp", "fp8_compiled", "cp_bf16_compiled"),
-    "resume_pp_interleaved",
+    *("resume_pp_interleaved", "hsdp_tp"),
 }
 Table = TypeVar("Table")
 HALF = {"train_batch_size": GLOBAL_BATCH // 4, "gradient_accumulation_steps": 2}
@@ -100,7 +100,7 @@ RESUMED: dict[str, tuple[str, dict[str, Any]]] = tonight(
     }
 )
 RESUME_STEPS = 10  # 5 before the checkpoint, 5 after it, of which 2 in the next epoch
-FEW_STEPS = 6  # where layouts are known to be right with fewer ranks
+FEW_STEPS = 6 if NIGHTLY else 3  # where layouts are known to be right with fewer ranks
 FOUR_RANKS: dict[str, Any] = TP | FSDP | {"train_batch_size": GLOBAL_BATCH // 2}
 HSDP: dict[str, Any] = {"strategy": "hsdp", "shard_size": 2, "train_batch_size": GLOBAL_BATCH // 4}
 TWO_DIMENSIONS: dict[str, dict[str, Any]] = tonight(

@@ -1,0 +1,65 @@
+"""Which worker of `pytest -n` runs which file: few make hosts, and while their tests wait another one computes.
+
+A pytest plugin of tests/conftest.py for `--dist loadfile`. A worker keeps a bed of hosts to its last test, so that all
+tests of hosts cost as many beds as there are workers that run some. They wait most of their time, others compute most
+of theirs: on two cores three and one of them are busy all the time, four of one kind leave a core idle or overloaded.
+Until what hosts are made of is there (tests/beside.py), every worker takes files without them.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+from tests.beside import Images
+from tests.imports import ROOT
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.workermanage import WorkerController
+
+# One worker of so many takes files with hosts last.
+COMPUTES = 4
+MARK = re.compile(r"^(?:pytestmark = .*|@)pytest\.mark\.cluster\b", re.MULTILINE)
+
+
+@functools.cache
+def has_hosts(file: Path) -> bool:
+    """Whether a file of tests names the marker of those that have hosts with Docker engines."""
+    return MARK.search(file.read_text(encoding="utf-8")) is not None
+
+
+class Scheduler(LoadFileScheduling):  # type: ignore[misc]
+    """Gives a worker the next file of its kind, and one of the other kind once there is none."""
+
+    def __init__(self, config: pytest.Config, log: Producer | None, images: Images | None, root: Path = ROOT) -> None:
+        super().__init__(config, log)
+        self._images, self._root = images, root
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        wants_hosts = self._takes_hosts(node) and (self._images is None or self._images.ended())
+        fitting = (file for file in self.workqueue if has_hosts(self._root / file) == wants_hosts)
+        self.workqueue.move_to_end(next(fitting, next(iter(self.workqueue))), last=False)
+        super()._assign_work_unit(node)
+
+    def _takes_hosts(self, node: WorkerController) -> bool:
+        """Workers are gw0, gw1, ...; one that died is followed by another with a new number."""
+        count: int = self.numnodes
+        return int(node.gateway.id.removeprefix("gw")) % count < count - max(1, count // COMPUTES)
+
+
+class Workers:
+    """The plugin. images: what makes the hosts' images, where that is done beside the tests."""
+
+    def __init__(self, images: Images | None) -> None:
+        self._images = images
+
+    @pytest.hookimpl(tryfirst=True, optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Producer) -> Scheduler | None:
+        """Replace xdist's own way to distribute whole files."""
+        return Scheduler(config, log, self._images) if config.getoption("dist") == "loadfile" else None
