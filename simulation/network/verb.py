@@ -32,7 +32,7 @@ PROBES = 2  # shuffled orders of starts that say whether there is a band
 
 
 def checked(arguments: argparse.Namespace) -> NetworkRequest:
-    """What the options ask for.
+    """The request that options and files make.
 
     Raises:
         InputProblems: mistakes of options and files.

@@ -53,7 +53,7 @@ PACKETS_ONLY = ("seed", "seeds", "outage", "fast_forward", "engine", "simulator"
 
 
 def checked(arguments: argparse.Namespace) -> NetworkRequest:
-    """What the options ask for.
+    """The request that options and files make.
 
     Raises:
         InputProblems: mistakes of options and files.
