@@ -62,7 +62,7 @@ def _records(text: str) -> list[PerfLogRecord]:
     return [record for record in map(parse_line, text.splitlines()) if record is not None]
 
 
-def arguments(folder: Path, model: str, settings: dict[str, Any]) -> list[str]:
+def arguments_of(folder: Path, model: str, settings: dict[str, Any]) -> list[str]:
     config = folder / "config.py"
     folder.mkdir(exist_ok=True)
     defaults = config_of(model).model_dump() | settings  # base.py applies below a config file
@@ -71,7 +71,7 @@ def arguments(folder: Path, model: str, settings: dict[str, Any]) -> list[str]:
 
 
 def _run(folder: Path, model: str, settings: dict[str, Any], options: Sequence[str] = ()) -> Run:
-    workload = [MODULE.format(model), *arguments(folder, model, settings)]
+    workload = [MODULE.format(model), *arguments_of(folder, model, settings)]
     code, _ = run(folder, ["--nproc_per_node", "2", *options], workload, OMP_NUM_THREADS="1")
     return Run(code, folder)
 
@@ -95,7 +95,7 @@ def alone(
 
     def rank(model: str, settings: dict[str, Any]) -> Rank:
         with pytest.raises(SystemExit) as caught:
-            run_training(benchmark_of(model), MODELS[model][1], arguments(tmp_path, model, settings))
+            run_training(benchmark_of(model), MODELS[model][1], arguments_of(tmp_path, model, settings))
         output = capsys.readouterr()
         assert caught.value.code is not None
         return Rank(caught.value.code, output.err, [record.event for record in _records(output.out)])
@@ -111,7 +111,7 @@ def single(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
         monkeypatch.setenv(name, value)
 
     def rank(model: str, settings: dict[str, Any], data_dir: Path | None) -> list[PerfLogRecord]:
-        arguments = arguments(tmp_path, model, settings)
+        arguments = arguments_of(tmp_path, model, settings)
         if data_dir is not None:
             arguments += ["--data_dir", str(data_dir)]
         run_training(benchmark_of(model), MODELS[model][1], arguments)
@@ -407,7 +407,7 @@ def test_a_metric_that_the_model_has_not_is_named_before_the_training(
     for name, value in ALONE.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as caught:
-        run_training(benchmark(), config_class, arguments(tmp_path, "llama", settings))
+        run_training(benchmark(), config_class, arguments_of(tmp_path, "llama", settings))
     output = capsys.readouterr()
     assert caught.value.code == 2
     assert message in output.err and output.err.endswith("; the metrics of llama are eval_loss\n")

@@ -19,7 +19,7 @@ from protocol.perflog import parse_line
 from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT
 from tests.training.benchmarks.driver.training import reference
 from tests.training.benchmarks.driver.training.model.test_kernels import Gpu
-from tests.training.benchmarks.driver.training.test_trainer_run import arguments
+from tests.training.benchmarks.driver.training.test_trainer_run import arguments_of
 from tests.training.benchmarks.driver.training.tiny import EVERY, alone, benchmark_of, config_of, prepared, trainer_of
 from training.benchmarks.driver.launch import fused
 from training.benchmarks.driver.training.measuring import contest
@@ -283,7 +283,7 @@ def test_a_run_says_whose_layers_it_has_and_resumes_from_one_with_others(
     }  # fmt: skip
     found: list[dict[str, Any]] = []
     for changes in ({"layers": "torch", "max_steps": 2}, {"max_steps": 4, "resume": True}):
-        run_training(benchmark_of("llama"), EVERY["llama"][1], arguments(tmp_path, "llama", settings | changes))
+        run_training(benchmark_of("llama"), EVERY["llama"][1], arguments_of(tmp_path, "llama", settings | changes))
         records = filter(None, map(parse_line, capsys.readouterr().out.splitlines()))
         found.append({str(each.event): each.value for each in records})
     torchs, engines = found
