@@ -15,7 +15,6 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NoReturn
 from urllib.parse import urlsplit
 
-from common.reading import sha256_of
 from container.reference import is_reference
 from container.wheels import WheelhouseError, needed_wheels
 from vendors import CaseFileError, ImageParameters, Vendor, vendor_dir
@@ -165,7 +164,7 @@ def image_spec(
         case = {f"requirements/case/{index}.txt": path for index, path in enumerate(requirements)}
         wheels = _wheels(packages.wheelhouse, workload, requirements)
         context = files | case | wheels
-        hashes = hashes_of(context.values()) if hashes_of else {path: sha256_of(path) for path in context.values()}
+        hashes = (hashes_of or _hashes_of)(context.values())
     except (CaseFileError, WheelhouseError, OSError) as error:
         raise ImageSpecError(str(error)) from error
     text = _render(
@@ -192,6 +191,14 @@ def image_spec(
             ContextFile(name, path, path.stat().st_size, hashes[path]) for name, path in sorted(context.items())
         ),
     )
+
+
+def _hashes_of(paths: Iterable[Path]) -> dict[Path, str]:
+    found = {}
+    for path in paths:
+        with path.open("rb") as file:
+            found[path] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
 
 
 def _parameters(vendor: Vendor, framework: str) -> ImageParameters:
