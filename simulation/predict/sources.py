@@ -1,4 +1,4 @@
-"""Tells of each kernel whether its time was measured at its shape, is interpolated, or follows from a rate.
+"""Says of each kernel whether its time was measured at its shape, is interpolated, or follows from a rate.
 
 ERRORS holds, in %, how far off nine of ten times are (test_sources.py): products of an H200 that this project measured
 at the tables' shapes, and kernels that only move data there; products of every GPU between shapes that were left out,

@@ -144,7 +144,7 @@ def _traced_layer(
 
 
 def keeping_of(config: TrainingConfig) -> activations.Keeping:
-    """What operators between products keep on a GPU."""
+    """The tensors that operators between products keep on a GPU."""
     if config.compile_backend is not None:
         return activations.COMPILED
     return activations.AUTOCAST if are_norms_cast() else activations.EAGER
