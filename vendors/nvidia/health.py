@@ -20,7 +20,7 @@ STATE = (
     "locked clocks", "uncorrected ECC errors",
 )  # fmt: skip
 ABSENT = ("[N/A]", "[Not Supported]")
-"""What is told instead of a value that a device does not have; another word in brackets is why it cannot be read."""
+"""The words for a value that a device does not have; another word in brackets is why it cannot be read."""
 BOARD = "reset the host; check NVSwitches and the board"
 RDMA_MEMORY = {
     "nvidia_peermem": ("nvidia_peermem, which is deprecated", "remove it: the driver and the kernel share by dma_buf"),
