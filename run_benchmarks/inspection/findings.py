@@ -67,7 +67,7 @@ class HostReport:
 
     @property
     def blind_to(self) -> list[str]:
-        """What could not be looked at without which no host is accepted."""
+        """The things that could not be looked at without which no host is accepted."""
         return list(dict.fromkeys(each.subject for each in self.findings if each.severity == "blind"))
 
     @property

@@ -66,6 +66,10 @@ def examine_health(
     addresses = {hosts[name].address: name for name in names}
     tried = {name: len(own) for name, own in zip(names, peers, strict=True) if name in healths}
     found_of = [*_unasked(healths, plan.vendor), *_untried(tried, len(names) - 1), *judged(healths, addresses, data)]
+    _add_new(reports, found_of)
+
+
+def _add_new(reports: Mapping[str, HostReport], found_of: Iterable[tuple[str, Found]]) -> None:
     for name, found in found_of:
         if (found[0], found[1]) not in {(each.subject, each.found) for each in reports[name].findings}:
             reports[name].add(*found)

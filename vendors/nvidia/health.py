@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from vendors.health import DeviceLinks, Found, HealthCheck, HostHealth, Severity, is_below
 from vendors.nvidia.health_script import SCRIPT
@@ -20,7 +20,7 @@ STATE = (
     "locked clocks", "uncorrected ECC errors",
 )  # fmt: skip
 ABSENT = ("[N/A]", "[Not Supported]")
-"""What is told instead of a value that a device does not have; another word in brackets is why it cannot be read."""
+"""The words for a value that a device does not have; another word in brackets is why it cannot be read."""
 BOARD = "reset the host; check NVSwitches and the board"
 RDMA_MEMORY = {
     "nvidia_peermem": ("nvidia_peermem, which is deprecated", "remove it: the driver and the kernel share by dma_buf"),
@@ -75,8 +75,13 @@ def _state(health: HostHealth) -> Iterator[Found]:
             told.append(("remapped rows", fields[1]))
     fabrics = [line for (line,) in health.of("nvlink_fabric", 1)]
     yield from not_joined(fabrics)
+    yield from _untold(told, untold_in(fabrics))
+
+
+def _untold(told: Sequence[tuple[str, str]], others: dict[str, None]) -> Iterator[Found]:
+    """The fields that devices lack, or that cannot be read. told: by name; others: more that are not told."""
     unread = dict.fromkeys(name for name, field in told if field.startswith("[") and field not in ABSENT)
-    lacking = dict.fromkeys(name for name, field in told if field in ABSENT) | untold_in(fabrics)
+    lacking = dict.fromkeys(name for name, field in told if field in ABSENT) | others
     by_severity: dict[Severity, dict[str, None]] = {"blind": unread, "not seen": lacking}
     for severity, names in by_severity.items():
         if names:

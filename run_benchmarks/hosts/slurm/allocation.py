@@ -282,10 +282,8 @@ def _wait(
             if job.is_over:
                 raise AllocationError(job.end_in_words)
             return
-        if job is not None and job.never_begins:
-            raise AllocationError(f"Slurm's job {job.id} would wait for ever: {job.reason}")
-        if job is not None and job.lacks_nodes:
-            check_nodes()
+        if job is not None:
+            _check_waiting(job, check_nodes)
         waited = time.monotonic() - began
         if waited >= limit:
             why = f": {job.reason}" if job is not None and job.reason else ""
@@ -294,6 +292,13 @@ def _wait(
         if words != said and (job is not None or missing >= MISSING_LOOKS):
             said = words
             tell(words)
+
+
+def _check_waiting(job: Job, check_nodes: Callable[[], None]) -> None:
+    if job.never_begins:
+        raise AllocationError(f"Slurm's job {job.id} would wait for ever: {job.reason}")
+    if job.lacks_nodes:
+        check_nodes()
 
 
 def _waiting_in_words(allocation: Allocation, job: Job | None) -> str:
