@@ -168,16 +168,11 @@ def _nothing(
 def _asked(arguments: argparse.Namespace) -> "tuple[dict[str, str], Machine, float, Network | None]":
     """The model's row, the machine, tokens a second that --target needs (0: no target), and the network of -n."""
     from simulation.predict.job_table import precision_of, preset, read_job
-    from simulation.predict.machine import machine_of, machines, other_part
 
     mistakes = MistakeList()
     if arguments.dialect != DEFAULT_DIALECT:
         mistakes.add("--dialect", arguments.dialect, "has no effect here: the original predicts nothing")
-    machine = machine_of(arguments.gpu)
-    if machine is None:
-        mistakes.add("--gpu", arguments.gpu, f"is none of {', '.join(machines())}")
-    elif other := other_part(arguments.gpu):
-        mistakes.add("--gpu", arguments.gpu, f"{other} is another part than the {machine.gpu} that was measured")
+    machine = _machine(arguments.gpu, mistakes)
     needed = _target(arguments.target, mistakes) if arguments.target else 0.0
     _check_numbers(arguments, mistakes)
     mistakes.result(lambda: _lists(arguments))
@@ -198,6 +193,17 @@ def _asked(arguments: argparse.Namespace) -> "tuple[dict[str, str], Machine, flo
     row |= {"gpu": arguments.gpu, "gpus": arguments.gpus or "16384", "gbs": arguments.gbs}
     row |= {key: value for key in ("seq", "precision") if (value := getattr(arguments, key))}
     return row, known[machine.gpu], needed, network
+
+
+def _machine(gpu: str, mistakes: MistakeList) -> "Machine | None":
+    from simulation.predict.machine import machine_of, machines, other_part
+
+    machine = machine_of(gpu)
+    if machine is None:
+        mistakes.add("--gpu", gpu, f"is none of {', '.join(machines())}")
+    elif other := other_part(gpu):
+        mistakes.add("--gpu", gpu, f"{other} is another part than the {machine.gpu} that was measured")
+    return machine
 
 
 def _target(text: str, mistakes: MistakeList) -> float:

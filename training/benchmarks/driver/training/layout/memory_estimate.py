@@ -207,10 +207,8 @@ def activation_bytes(
         model = benchmark.build_model(small).train()
         stage = _as_stage(model, ends, layers)
         is_cast = kernels == "gpu" and _is_cast(config)
-        if is_cast:
-            _cast_weights(model)
         if kernels == "gpu":
-            _fuse_norms(model, is_cast=config.precision in _HALF and are_norms_cast())
+            _as_on_gpu(model, config)
         cut_to_one_rank(model, *config.tensor_parallelism())
         cut_experts_to_one_rank(model, config.expert_parallelism())
         if config.context_parallelism() > 1:
@@ -247,6 +245,13 @@ def activation_bytes(
 def _is_cast(config: TrainingConfig) -> bool:
     """Whether FSDP2 gathers weights in bfloat16."""
     return config.strategy != "ddp" and config.precision == "bf16"
+
+
+def _as_on_gpu(model: nn.Module, config: TrainingConfig) -> None:
+    """Have a model hold what it does on a GPU: the weights that FSDP2 gathers, and what norms of one kernel keep."""
+    if _is_cast(config):
+        _cast_weights(model)
+    _fuse_norms(model, is_cast=config.precision in _HALF and are_norms_cast())
 
 
 def _cast_weights(model: nn.Module) -> None:
