@@ -516,7 +516,7 @@ def test_a_slow_leaf_and_a_slow_gpu_cost_what_the_same_network_edited_by_hand_do
     assert isinstance(costs, dict)
     assert main(["topology", "edit", str(fabric), "--degrade", edited]) == 0
     assert costs["with_faults_us"] == took(["-n", f"{fabric}-whatif", *words], capsys)
-    assert costs["cost_percent"] > 0.5
+    assert costs["cost_percent"] > 0.2
 
 
 @pytest.mark.parametrize(
