@@ -1,5 +1,6 @@
 """Selects the wheels of a wheelhouse that an image needs."""
 
+import re
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -45,8 +46,17 @@ def needed_wheels(wheelhouse: Path, names: Iterable[str]) -> list[Path]:
 def _requires(wheel: Path) -> list[NormalizedName]:
     try:
         with zipfile.ZipFile(wheel) as archive:
-            metadata = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+            own = (name for name in archive.namelist() if name.count("/") == 1)
+            metadata = next(name for name in own if name.endswith(".dist-info/METADATA"))
             lines = parse_email(archive.read(metadata))[0].get("requires_dist", [])
-        return [canonicalize_name(Requirement(line).name) for line in lines]
+        return [_name(line) for line in lines]
     except (zipfile.BadZipFile, StopIteration, OSError, InvalidRequirement) as error:
         raise WheelhouseError(f"{wheel}: not a wheel: {str(error) or 'it has no METADATA'}") from error
+
+
+def _name(line: str) -> NormalizedName:
+    """The distribution of a Requires-Dist; old wheels have versions such as `>=5.1.*`, which pip takes."""
+    try:
+        return canonicalize_name(Requirement(line).name)
+    except InvalidRequirement:
+        return canonicalize_name(Requirement(re.split(r"[\s(<>=!~;]", line, maxsplit=1)[0]).name)

@@ -47,6 +47,14 @@ class Scheduler(LoadFileScheduling):  # type: ignore[misc]
         self.workqueue.move_to_end(next(fitting, next(iter(self.workqueue))), last=False)
         super()._assign_work_unit(node)
 
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Keep the files that a worker had ended before it died from being given out again, without tests."""
+        files = self.assigned_work[node]
+        for file in [file for file, tests in files.items() if all(tests.values())]:
+            del files[file]
+        found: str | None = super().remove_node(node)
+        return found
+
     def _takes_hosts(self, node: WorkerController) -> bool:
         """Workers are gw0, gw1, ...; one that died is followed by another with a new number."""
         count: int = self.numnodes

@@ -58,9 +58,9 @@ def requirement_names(path: Path) -> list[tuple[int, str]]:
                 path, number, f"{line!r} is a pip option; only distributions are allowed, e.g. 'h5py==3.16.0'"
             )
         try:
-            names.append((number, canonicalize_name(Requirement(line).name)))
+            names.append((number, canonicalize_name(Requirement(re.sub(r"\s--hash=\S+", "", line)).name)))
         except InvalidRequirement as error:
-            expected = "expected e.g. 'h5py==3.16.0'"
+            expected = f"expected e.g. 'h5py==3.16.0' ({str(error).splitlines()[0]})"
             raise CaseFileError(path, number, f"{line!r} is no requirement; {expected}") from error
     return names
 

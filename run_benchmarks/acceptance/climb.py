@@ -458,17 +458,17 @@ class Climb:
 
     def _run_in_service(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> tuple[LoadedRun, Sequence[str]]:
         """Run a stage on hosts, or, where they get no nodes, on those that a look at them leaves; which those were."""
-        try:
-            return self._run(record, stage, hosts), hosts
-        except NoNodesError:
-            gone = self._noted(record, self.gate(hosts)).sick
-            if not gone:
-                raise
-        _append(record.out, gone)
-        rest = [host for host in hosts if host not in gone]
-        if len(rest) < FEWEST[record.rung]:
-            raise _TooFewError
-        return self._run(record, stage, rest), rest
+        while True:
+            try:
+                return self._run(record, stage, hosts), hosts
+            except NoNodesError:
+                gone = self._noted(record, self.gate(hosts)).sick
+                if not gone:
+                    raise
+            _append(record.out, gone)
+            hosts = [host for host in hosts if host not in gone]
+            if len(hosts) < FEWEST[record.rung]:
+                raise _TooFewError
 
     def _run(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> LoadedRun:
         """Run a stage on hosts, and note that it ran."""

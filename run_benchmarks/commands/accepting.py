@@ -170,7 +170,7 @@ class Acceptance:
             return load_run(folder)
         except LoadError as error:
             if code == EXIT_CHECK:  # of hosts that fail the check there is a record
-                raise NoNodesError(f"{folder.name} got no nodes of Slurm") from error
+                raise NoNodesError(f"{folder.name} got no nodes of Slurm: {error}") from error
             raise EndedError(f"{folder.name} could not be made: {error}") from error
 
     def examine(self, hosts: Sequence[str]) -> Looked:
@@ -251,19 +251,20 @@ class Acceptance:
 
     @contextmanager
     def reached(self, hosts: Sequence[str]) -> Iterator[tuple[PreparedRun, dict[str, Host], dict[str, str]]]:
-        """The run by which hosts are reached, they, and those that Slurm gives to no job, unless all are so; asked once
-        more where it gives no nodes.
+        """The run by which hosts are reached, they, and those that Slurm gives to no job, unless all are so; asked
+        again where it gives no nodes.
         """
         planned = self.look(hosts)
         gone = out_of_service(planned.settings, hosts)
         with ExitStack() as stack:
-            try:
-                prepared = stack.enter_context(allocated(self._without(planned, hosts, gone)))
-            except AllocationError:
-                if not (since := out_of_service(planned.settings, hosts)).keys() - gone:
-                    raise
-                gone |= since
-                prepared = stack.enter_context(allocated(self._without(planned, hosts, gone)))
+            while True:
+                try:
+                    prepared = stack.enter_context(allocated(self._without(planned, hosts, gone)))
+                    break
+                except AllocationError:
+                    if not (since := out_of_service(planned.settings, hosts)).keys() - gone:
+                        raise
+                    gone |= since
             cluster = prepared.settings.cluster
             yield prepared, stack.enter_context(connected(cluster, prepared.allocation)), gone
 

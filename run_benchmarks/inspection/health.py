@@ -80,10 +80,12 @@ def _unasked(healths: Mapping[str, HostHealth], name: str) -> Iterator[tuple[str
     vendor = vendors.load(name)
     if vendor.monitor_name:
         why, action = f"the check asks no tool of {name}", "ask the vendor's own tool"
+        severity: Severity = "not seen"
         if vendor.health is not None:
             why, action = f"no device of {name} is found", "look whether lspci shows it and its driver is loaded"
+            severity = "blind"
         for host in (each for each, health in healths.items() if not _are_devices_asked(health, vendor.health)):
-            yield host, ("state of the accelerators", why, "an answer", action, "not seen")
+            yield host, ("state of the accelerators", why, "an answer", action, severity)
 
 
 def _are_devices_asked(health: HostHealth, check: HealthCheck | None) -> bool:

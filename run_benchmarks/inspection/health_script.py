@@ -173,8 +173,8 @@ towards() { # a peer: its address, and the bytes of the headers
   address=$(timeout 8 getent ahosts "$1" 2>/dev/null); address=${address%%[!0-9a-fA-F:.]*}
   case $address in *:*) head=48 ;; *) head=28 ;; esac
 }
-reaches() { # a frame with so many bytes after its headers, twice if the first is lost
-  for try in 1 2; do
+reaches() { # a frame with so many bytes after its headers, again if it is lost
+  for try in $(seq "${2:-2}"); do
     if timeout 4 ping -n -q -c 1 -W 1 -M do -s "$1" "$address" >/dev/null 2>&1; then return 0; fi
   done
   return 1
@@ -186,7 +186,7 @@ send() { # the largest frame
     say cannot "largest frame	no address of $1, or no route to it"
   elif [ "$network" = lo ]; then :
   elif ! reaches 56; then say cannot "largest frame	$1 answers no ping"
-  elif reaches $((mtu - head)); then say frame "$1	$network	$mtu	passes	$mtu"
+  elif reaches $((mtu - head)) 6; then say frame "$1	$network	$mtu	passes	$mtu"
   else say frame "$1	$network	$mtu	lost	unknown"; fi
 }
 if [ "$#" = 0 ]; then :

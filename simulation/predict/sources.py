@@ -67,7 +67,9 @@ def source_of(watch: Stopwatch, each: Operation) -> str:
     if isinstance(each, Product):
         dtype = low if low != "bf16" and not each.wide else "bf16"
         grid = kernels.grids()[kernels.PRODUCT, gpu, dtype]
-        return _of_place(grid, (each.m * min(STREAMS, each.times), each.n, each.k))
+        source = _of_place(grid, (each.m * min(STREAMS, each.times), each.n, each.k))
+        # Of products that are scaled by rows there is a ratio to those of one scale.
+        return INTERPOLATED if source == MEASURED and dtype != "bf16" and watch.job.by_rows else source
     if not isinstance(each, Attention):
         return ROOFLINE
     grid = kernels.grids()[kernels.ATTENTION, gpu, "bf16"]

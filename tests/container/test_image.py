@@ -240,13 +240,20 @@ def test_a_wheelhouse_without_the_workloads_wheels(tmp_path: Path) -> None:
 
 
 def test_a_wheel_whose_metadata_cannot_be_read_is_named(tmp_path: Path) -> None:
-    wheel(tmp_path / "w", "torch-2.13.0-py3-none-any.whl", ("sympy (>=1", "numpy"))
-    with pytest.raises(ImageSpecError, match=r"torch-2.13.0-py3-none-any.whl: not a wheel: .*\n?.*sympy"):
+    wheel(tmp_path / "w", "torch-2.13.0-py3-none-any.whl", ("(>=1)", "numpy"))
+    with pytest.raises(ImageSpecError, match=r"torch-2.13.0-py3-none-any.whl: not a wheel: "):
         cpu(wheelhouse=tmp_path / "w")
     with zipfile.ZipFile(tmp_path / "w" / "torch-2.13.0-py3-none-any.whl", "w") as archive:
         archive.writestr("torch/__init__.py", "")
     with pytest.raises(ImageSpecError, match=r"torch-2.13.0-py3-none-any.whl: not a wheel: it has no METADATA"):
         cpu(wheelhouse=tmp_path / "w")
+
+
+def test_a_requirement_that_old_wheels_have_and_pip_takes_is_one(tmp_path: Path) -> None:
+    wheel(tmp_path, "omegaconf-2.0.6-py3-none-any.whl", ("PyYAML (>=5.1.*)", "numpy"))
+    wheel(tmp_path, "pyyaml-6.0-py3-none-any.whl")
+    found = needed_wheels(tmp_path, ["omegaconf"])
+    assert [path.name for path in found] == ["omegaconf-2.0.6-py3-none-any.whl", "pyyaml-6.0-py3-none-any.whl"]
 
 
 @pytest.mark.parametrize("name", ["torch.whl", "torch-2.13.0-cp311-cp311-linux_x86_64.whl"])

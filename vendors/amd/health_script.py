@@ -42,7 +42,7 @@ if [ "$gpus" -gt 0 ]; then
       if (told && shown < linked)
         print "blind\tXGMI links of the GPUs\tamd-smi xgmi shows " shown " of " linked " GPUs in a hive"
       exit !told}' ||
-    say $unseen "XGMI links of the GPUs	amd-smi xgmi does not tell of one that is up"
+    say $unseen "XGMI links of the GPUs	amd-smi xgmi --link-status (ROCm 6.4 or newer) does not tell of one that is up"
   for option in --throttle --violation; do
     if state=$(asks 30 amd-smi metric "$option"); then break; fi
   done

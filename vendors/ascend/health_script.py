@@ -11,6 +11,7 @@ if [ -e "$root/dev/davinci_manager" ] || command -v npu-smi >/dev/null 2>&1; the
   cards=$(printf '%s\n' "$state" | awk -F '|' '$3 ~ /^ *[A-Za-z]+ *$/ && $2 ~ /^ *[0-9]+ +[^ ]+ *$/ {
     split($2, part, " "); health = $3; gsub(/ /, "", health); print part[1], health}')
   chips=$(printf '%s\n' "$cards" | grep -c .)
+  if [ -n "$state" ] && [ "$chips" = 0 ]; then say blind "state of the NPUs	npu-smi info shows none"; fi
   printf '%s\n' "$cards" | sort -u | while read -r card health; do
     if [ -z "$card" ]; then continue; fi
     if [ "$health" != OK ]; then
@@ -23,7 +24,7 @@ if [ -e "$root/dev/davinci_manager" ] || command -v npu-smi >/dev/null 2>&1; the
         /Double Bit Isolated Pages Count/ {pages += $2}
         END {if (told) print "ascend\t" name "\tmemory_errors\t" errors
           if (pages) print "ascend\t" name "\tisolated_pages\t" pages; exit !told}'
-    else false; fi || say cannot "memory errors of the NPUs	npu-smi info -t ecc does not tell"
+    else false; fi || say blind "memory errors of the NPUs	npu-smi info -t ecc does not tell"
   done | awk '!said[$0]++'
   PATH=$PATH:/usr/local/Ascend/driver/tools
   device=0
@@ -31,7 +32,7 @@ if [ -e "$root/dev/davinci_manager" ] || command -v npu-smi >/dev/null 2>&1; the
     state=$(asks 10 hccn_tool -i "$device" -link -g)
     case $state in
       *'link status:'*) say ascend "$device	link	${state##*link status: }" ;;
-      *) say cannot "links of the NPUs	hccn_tool is not installed, or does not answer"; break ;;
+      *) say blind "links of the NPUs	hccn_tool is not installed, or does not answer"; break ;;
     esac
     device=$((device + 1))
   done

@@ -19,8 +19,10 @@ STATE = (
     "persistence mode", "power limit", "default power limit", "clocks", "default clocks", "hardware slowdown",
     "locked clocks", "uncorrected ECC errors",
 )  # fmt: skip
-ABSENT = ("[N/A]", "[Not Supported]")
-"""The words for a value that a device does not have; another word in brackets is why it cannot be read."""
+ABSENT = ("[N/A]", "[Not Supported]", "[Requested functionality has been deprecated]")
+"""The words for a value that a device or its driver does not have (application clocks go with drivers from 595 on);
+another word in brackets is why it cannot be read.
+"""
 BOARD = "reset the host; check NVSwitches and the board"
 RDMA_MEMORY = {
     "nvidia_peermem": ("nvidia_peermem, which is deprecated", "remove it: the driver and the kernel share by dma_buf"),
@@ -72,7 +74,7 @@ def _state(health: HostHealth) -> Iterator[Found]:
         fields = [field.strip() for field in line.split(",")]
         if len(fields) == 3:
             yield from _of_rows(f"GPU {fields[0]}", *fields[1:])
-            told.append(("remapped rows", fields[1]))
+            told += [("remapped rows", field) for field in fields[1:]]
     fabrics = [line for (line,) in health.of("nvlink_fabric", 1)]
     yield from not_joined(fabrics)
     yield from _untold(told, untold_in(fabrics))

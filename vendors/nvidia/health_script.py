@@ -30,9 +30,12 @@ if [ -d "$root/sys/module/nvidia" ] || [ -e /dev/nvidiactl ]; then
   if state=$(asks 20 nvidia-smi --query-gpu="$asked" --format=csv,noheader); then
     printf '%s\n' "$state" | sed 's/^/nvlink_fabric	/'
   else say cannot "NVLink fabric	nvidia-smi does not tell"; fi
-  if state=$(asks 20 nvidia-smi nvlink -s); then :
-  else state=; say blind "NVLinks	nvidia-smi nvlink -s does not answer"; fi
-  printf '%s\n' "$state" | awk '/^GPU/ {gpu = $2 + 0; seen[gpu] = 1} /Link [0-9]+: / {
+  state=$(asks 20 nvidia-smi nvlink -s) || case $state in
+    GPU*) ;;
+    *) state=; say blind "NVLinks	nvidia-smi nvlink -s does not answer" ;;
+  esac
+  printf '%s\n' "$state" | awk '/^GPU/ {gpu = $2 + 0; seen[gpu] = 1}
+    /all links are in[Aa]ctive/ {down[gpu]++} /Link [0-9]+: / {
     if (/inactive/) down[gpu]++; else if (/GB\/s/) up[gpu]++}
     END {for (gpu in seen) {print "nvlinks\t" gpu "\t" up[gpu] + 0 "\t" down[gpu] + 0; all++; if (up[gpu]) linked++}
       if (all) print "setting\tGPUs with NVLinks\t" linked + 0}'

@@ -71,11 +71,13 @@ class Cluster:
         return LoadedRun(folder=Path(f"run_{name}"), record=record, rounds=self.rounds | {"SEES": seen})
 
     def gate(self, hosts: Sequence[str]) -> Looked:
-        """The health after a run: `falls_ill` has by run whom it finds; after one that got no nodes who is drained."""
+        """The health after a run: `falls_ill` has by run whom it finds; after one that got no nodes one
+        that is drained.
+        """
         name = self.refused or self.asked[-1][0]
         sick = {host: ["XID: 79"] for host in hosts if self.falls_ill.get(name) == host}
         if self.refused and not self.hides:
-            sick |= {host: ["Slurm: drained"] for host in hosts if host in self.drained[name]}
+            sick |= {host: ["Slurm: drained"] for host in [host for host in hosts if host in self.drained[name]][:1]}
         return Looked(sick=sick, warnings=self.warns.pop(0).warnings if self.warns else {})
 
     def _case(self, verdict: Verdict) -> CaseRecord:

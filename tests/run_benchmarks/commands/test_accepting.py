@@ -183,7 +183,7 @@ def test_a_node_that_slurm_has_out_of_service_is_taken_out_and_the_others_are_lo
     assert Acceptance(asked, asked.settings(), tmp_path, 1).gate(["n1", "n0", "n2"]).sick == {}, "they are ours"
 
 
-def test_a_node_that_slurm_takes_out_of_service_while_a_job_waits_is_taken_out(
+def test_nodes_that_slurm_takes_out_of_service_while_a_job_waits_are_taken_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drained: list[str] = []
@@ -196,9 +196,9 @@ def test_a_node_that_slurm_takes_out_of_service_while_a_job_waits_is_taken_out(
     @contextlib.contextmanager
     def allocated(planned: PreparedRun) -> Iterator[PreparedRun]:
         asked_for_jobs.append(list(planned.settings.cluster.HOSTS))
-        if not drained:
-            drained.append("n1")
-            raise AllocationError("nodes of HOSTS are out of service: n1")
+        if len(drained) < 2:
+            drained.append(f"n{len(drained) + 1}")
+            raise AllocationError(f"nodes of HOSTS are out of service: {drained[-1]}")
         yield planned
 
     monkeypatch.setattr(allocation, "states_of", states_of)
@@ -214,8 +214,10 @@ def test_a_node_that_slurm_takes_out_of_service_while_a_job_waits_is_taken_out(
     asked = asked._replace(changes=asked.changes.model_copy(update={"sets": ("RUNTIME=slurm",)}))
     acceptance = Acceptance(asked, asked.settings(), tmp_path, 1)
     found = acceptance.gate(["n0", "n1", "n2"])
-    assert found.sick == {"n1": ["Slurm: n1 is drained (disk; by alice): look why with sinfo -R"]}
-    assert asked_for_jobs == [["n0", "n1", "n2"], ["n0", "n2"]]
+    assert found.sick == {
+        name: [f"Slurm: {name} is drained (disk; by alice): look why with sinfo -R"] for name in ("n1", "n2")
+    }
+    assert asked_for_jobs == [["n0", "n1", "n2"], ["n0", "n2"], ["n0"]]
     drained.clear()
     monkeypatch.setattr(accepting, "out_of_service", lambda *_: {})
     with pytest.raises(AllocationError):

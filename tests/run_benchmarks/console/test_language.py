@@ -78,6 +78,7 @@ PASSED: dict[str, tuple[str, ...]] = {
     "vendors/health.py": ("not seen",),
     "vendors/amd/health.py": ("XGMI links are down", "amdgpu.*(GPU reset begin|ring [^ ]+ timeout)"),
     "vendors/nvidia/health.py": (
+        "[Requested functionality has been deprecated]",
         r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{1,20})\): (\d{1,4})",
         "NVRM: Xid [^,]*",
         "[Not Supported]",

@@ -100,7 +100,10 @@ def test_an_xgmi_link_that_is_down_is_told_and_where_none_is_shown_up_nothing_pa
 ) -> None:
     """One that is down is so at both its ends; of two devices neither has most of the host's."""
     found = of_devices(said({"n0": looked(tree(tmp_path, amd_files("05", "26")), programs=amd_smi(links=links))}))
-    silent = ("XGMI links of the GPUs", "amd-smi xgmi does not tell of one that is up")
+    silent = (
+        "XGMI links of the GPUs",
+        "amd-smi xgmi --link-status (ROCm 6.4 or newer) does not tell of one that is up",
+    )
     assert found == ({silent: expected} if isinstance(expected, str) else expected)
 
 
@@ -124,7 +127,10 @@ def test_what_amds_driver_and_tool_do_not_tell_is_not_passed(says: str, tmp_path
         ("memory errors of the GPUs", "amdgpu shows no ras/*_err_count"): "not seen",
         ("bad pages of the GPUs", "amdgpu shows no ras/gpu_vram_bad_pages"): "not seen",
         ("throttling of the GPUs", "amd-smi metric does not tell"): "not seen",
-        ("XGMI links of the GPUs", "amd-smi xgmi does not tell of one that is up"): "not seen",
+        (
+            "XGMI links of the GPUs",
+            "amd-smi xgmi --link-status (ROCm 6.4 or newer) does not tell of one that is up",
+        ): "not seen",
         ("state of the GPUs", "neither amdgpu nor amd-smi tells of errors"): "blind",
     }
     files = {name: text for name, text in amd_files("05", "26").items() if not name.startswith(RAS)}
@@ -195,9 +201,12 @@ def test_without_answers_of_ascends_tools_nothing_is_passed(tmp_path: Path) -> N
     table = (DATA / "vendors/npu-smi.txt").read_text()
     mute = {"npu-smi": f"[ \"$*\" = info ] && printf '%s\\n' {shlex.quote(table)}", "hccn_tool": "exit 1"}
     health = looked(tree(tmp_path / "1", host_files()), programs=mute)
-    assert len([line for line in health.lines["cannot"] if line.startswith("memory errors of the NPUs")]) == 1
+    assert len([line for line in health.lines["blind"] if line.startswith("memory errors of the NPUs")]) == 1
     assert of_devices(said({"n1": health})) == {
         ("accelerator 1", "its health is Alarm"): "failure",
-        ("memory errors of the NPUs", "npu-smi info -t ecc does not tell"): "not seen",
-        ("links of the NPUs", "hccn_tool is not installed, or does not answer"): "not seen",
+        ("memory errors of the NPUs", "npu-smi info -t ecc does not tell"): "blind",
+        ("links of the NPUs", "hccn_tool is not installed, or does not answer"): "blind",
     }
+    bare = {"npu-smi": f"[ \"$*\" = info ] && printf '%s\\n' {shlex.quote(table.splitlines()[0])}"}
+    health = looked(tree(tmp_path / "2", host_files()), programs=bare)
+    assert of_devices(said({"n2": health})) == {("state of the NPUs", "npu-smi info shows none"): "blind"}

@@ -19,6 +19,9 @@ from tests.run_benchmarks.inspection.made_hosts import host_files, looked, said,
 SIZE = "while [ $1 != -s ]; do shift; done; size=$2"
 
 
+DEPRECATED = "[Requested functionality has been deprecated]"  # of application clocks, by drivers from 595 on
+
+
 # As `nvidia-smi nvlink -s` prints it.
 NVLINKS = """\
 GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-5f)
@@ -32,6 +35,11 @@ GPU 2: NVIDIA H100 80GB HBM3 (UUID: GPU-7b)
 \t Link 1: <inactive>
 GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-8c)
 GPU 4: NVIDIA H100 80GB HBM3 (UUID: GPU-9d)
+\t Link 0: 26.562 GB/s
+\t Link 1: 26.562 GB/s
+GPU 5: NVIDIA H100 80GB HBM3 (UUID: GPU-0e)
+NVML: Unable to retrieve NVLink information as all links are inActive
+GPU 6: NVIDIA H100 80GB HBM3 (UUID: GPU-1f)
 \t Link 0: 26.562 GB/s
 \t Link 1: 26.562 GB/s
 """
@@ -165,6 +173,8 @@ def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Pat
         ("gpu\t0, [N/A], [N/A], [N/A], [N/A], [N/A], [N/A], [N/A], [N/A]", "not seen"),
         ("rows\t00000000:3B:00.0, [N/A], [N/A]", "not seen"),
         ("rows\t00000000:3B:00.0, [Unknown Error], [Unknown Error]", "blind"),
+        ("rows\t00000000:3B:00.0, No, [Unknown Error]", "blind"),
+        (f"gpu\t0, Enabled, 700.00, 700.00, {DEPRECATED}, {DEPRECATED}, Not Active, Not Active, 0", "not seen"),
         ("gpu\t0, Enabled, 700.00, 700.00, 1980, 1980, Not Active, Not Active, [GPU requires reset]", "blind"),
         ("gpu\t0, Enabled, 500.00, 700.00, 1980, 1980, Not Active, Not Active, 0", "warning"),
         ("gpu\t0, Enabled, 700.00, 700.00, 1200, 1980, Not Active, Not Active, 0", "warning"),
@@ -390,7 +400,7 @@ def test_the_state_of_gpus_is_read_from_the_drivers_tool_and_its_absence_passes_
     tool = f"""case "$*" in
     *--query-gpu=index,persistence_mode,power.limit,*) printf '{state}\\n' ;;
     *--query-remapped-rows=*) printf '00000000:3B:00.0, No, No\\n00000000:86:00.0, Yes, No\\n' ;;
-    'nvlink -s') cat <<'END'\n{NVLINKS}END\n;;
+    'nvlink -s') cat <<'END'\n{NVLINKS}END\nexit 3;;
     *vbios*) echo 'H100, 96.00' ;;
     'nvlink -e') cat <<'END'\n{NVLINK_ERRORS}END\n;; esac"""
     health = looked(tree(tmp_path, host_files()), programs={"nvidia-smi": tool})
@@ -402,6 +412,7 @@ def test_the_state_of_gpus_is_read_from_the_drivers_tool_and_its_absence_passes_
         ("GPU 0", "1 of 2 NVLinks are inactive"): "failure",
         ("GPU 2", "2 of 2 NVLinks are inactive"): "failure",
         ("GPU 3", "no link of it is shown"): "blind",
+        ("GPU 5", "1 of 1 NVLinks are inactive"): "failure",
         ("GPU 1", "5 replays and recoveries of its NVLinks since the driver was loaded"): "warning",
     }
     bare = looked(tmp_path, programs={"nvidia-smi": tool.replace("Link ", "Nothing ")})
@@ -508,7 +519,7 @@ def test_what_several_hosts_could_not_look_at_is_one_line(capsys: pytest.Capture
         ("gaudi", "", "the check asks no tool of gaudi"),
         ("cpu", "", ""),
         ("nvidia", "gpu\t0, Enabled\n", ""),
-        ("ascend", "cannot\tlinks of the NPUs\tno hccn_tool\n", ""),
+        ("ascend", "blind\tlinks of the NPUs\tno hccn_tool\n", ""),
         ("amd", "amd\t0000:c1:00.0\tclocks\tauto\n", ""),
         ("amd", "ascend\t0\tmemory_errors\t0\n", "no device of amd is found"),
         ("amd", "cannot\tmemory errors of the GPUs\tno count\n", ""),

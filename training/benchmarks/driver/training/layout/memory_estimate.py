@@ -152,7 +152,7 @@ def keeping_of(config: TrainingConfig) -> activations.Keeping:
 
 def are_norms_cast() -> bool:
     """Whether autocast has norms in float32 on a GPU."""
-    return TorchVersion(torch.__version__) >= TorchVersion("2.12")
+    return TorchVersion(torch.__version__) >= TorchVersion("2.12.0a0")
 
 
 class HeldStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -83,14 +83,26 @@ class Contest:
         seconds: dict[Kinds, float] = {}
         failed: dict[Kinds, str] = {}
         count = self._config.train_batch_size
-        inputs = self._inputs(samples[[number % len(samples) for number in range(count)]])
+        inputs: list[Any] = []
+        most = 0
         for kinds in CANDIDATES:
             try:
+                inputs = inputs or self._inputs(samples[[number % len(samples) for number in range(count)]])
+                self._forget()
                 seconds[kinds] = self._seconds(kinds, inputs)
+                held = self._peak()
+                if kinds == PLAIN:
+                    most = round(held * (1 + GAIN))
+                elif held > most:
+                    failed[kinds] = f"a block holds {held} bytes, {most} at most are allowed beside torch's"
+                    del seconds[kinds]
             except (*_WRONG, UnusableSettingsError) as error:
                 failed[kinds] = (str(error).splitlines() or [""])[0] or type(error).__name__
-            self._forget()
+        self._forget()
         return decided(seconds, failed)
+
+    def _peak(self) -> int:
+        return accelerators(self._device).peak_memory(self._device) if is_accelerator(self._device) else 0
 
     def _forget(self) -> None:
         """Leave no trace in what the training compiles, or in the memory that it reports."""

@@ -61,7 +61,9 @@ def _made(layer: nn.Module, kinds: Collection[str]) -> nn.Module | None:
 @functools.cache
 def _class(name: str) -> Callable[..., nn.Module]:
     """The library's class, whose layers add nothing to the state of a model: no recipe used here has any."""
-    found = getattr(_module("pytorch"), name)
+    found = getattr(_module("pytorch"), name, None)
+    if found is None:
+        raise UnusableSettingsError(f"layers: this {_LIBRARY} has no {name}")
     plain = {each: getattr(nn.Module, each) for each in ("get_extra_state", "set_extra_state")}
     made: Callable[..., nn.Module] = type(name, (found,), plain)
     return made

@@ -121,6 +121,8 @@ def _layers(config: TrainingConfig, libraries: Libraries) -> Choice:
     chosen = first_usable("layers", config.layers, (ENGINE, TORCH), obstacles)
     if config.layers != AUTO or chosen.used == TORCH:
         return chosen
+    if config.fp8_recipe() is not None and (missing := fp8.against(libraries.device)):
+        return replace(chosen, why=f"{missing} for torch's layers in FP8")
     if config.context_parallelism() > 1:
         return replace(chosen, used=TORCH, why="a rank alone cannot time the layers of a divided sequence")
     return replace(chosen, used=TIMED, why="the ranks time both")
