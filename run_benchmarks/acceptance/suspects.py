@@ -16,6 +16,7 @@ from statistics import median
 from types import MappingProxyType
 from typing import Literal, TypeGuard
 
+from common.shortening import few
 from common.statistics import FEWEST_PEERS, OUTLYING, behind, scatter
 from protocol.finding import PartFinding
 from run_benchmarks.acceptance.kinds import identities_of, kinds_of
@@ -357,16 +358,16 @@ def _few_pairs(run: LoadedRun, usual: Levels) -> Iterator[tuple[str, int, str, s
         for record, step in ((each, step) for each in records for step in each.steps):
             pairs = _pairs(record, step, kinds_of(run, case))
             of_hosts, test = _by_host(pairs), str(step.get("test"))[:100]
-            few: dict[tuple[str, int], list[tuple[str, bool]]] = {}
+            by_count: dict[tuple[str, int], list[tuple[str, bool]]] = {}
             for (kind, pair), measured in pairs.items():
                 if len(measured) < FEWEST_PEERS and _of_pair(step, pair) not in usual.get(kind, {}):
                     is_accused = any(_beside_others(of_hosts[host], pair) for host, _ in measured)
-                    few.setdefault((kind, len(measured)), []).append((_between(pair), is_accused))
-            for (kind, count), told in few.items():
+                    by_count.setdefault((kind, len(measured)), []).append((_between(pair), is_accused))
+            for (kind, count), told in by_count.items():
                 accused = [pair for pair, is_accused in told if is_accused]
-                but = ", ".join([*accused[:SHOWN_PAIRS], *["..."][: len(accused) - SHOWN_PAIRS]])
                 if len(accused) < len(told):
-                    said = f"{test} of each pair but {but} of devices" if accused else f"{test} of each pair"
+                    but = f" but {few(accused, SHOWN_PAIRS)} of devices" if accused else ""
+                    said = f"{test} of each pair{but}"
                     yield kind, count, "hosts", said
 
 
@@ -440,8 +441,8 @@ def _slow_pairs(
     for (kind, pair), measured in pairs.items():
         values, then = [value for _, value in measured], usual.get(kind, {}).get(_of_pair(step, pair))
         slower = behind(values, limit)
-        few = measured if len(measured) < FEWEST_PEERS else []
-        found = {place: why for place, (host, _) in enumerate(few) if (why := _beside_others(of_hosts[host], pair))}
+        alone = measured if len(measured) < FEWEST_PEERS else []
+        found = {place: why for place, (host, _) in enumerate(alone) if (why := _beside_others(of_hosts[host], pair))}
         found |= {place: f"{percent:.0f} % below the same pair of its peers" for place, percent in slower.items()}
         if then is not None and then.unit == unit:
             found |= _unusual(values, "higher", limit, then)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from common.errors import InputNote, MistakeList, input_problem
 from common.progress import watched
+from common.shortening import few
 from common.units import time_seconds
 from simulation.topology.fabric import NVSWITCH, SWITCH, Fabric, empty
 from simulation.topology.options import error_rate, link_bandwidth, link_latency
@@ -68,9 +69,8 @@ def read(path: Path) -> ReadTopology:
 def long_links(fabric: Fabric) -> list[str]:
     """A sentence on links whose latency is that of a way between cities, if there are any."""
     found = [f"`{text}`" for text in fabric.texts if time_seconds(text.latency) >= LONG_S]
-    more = f" and {len(found) - MOST_NAMED} more kinds" if len(found) > MOST_NAMED else ""
-    long = ", ".join(found[:MOST_NAMED])
-    return [f"links {long}{more} have a latency of a millisecond or more, as 200 km of fibre"] if found else []
+    long = few(found, MOST_NAMED) + " kinds" * (len(found) > MOST_NAMED)
+    return [f"links {long} have a latency of a millisecond or more, as 200 km of fibre"] if found else []
 
 
 def _head(path: Path, line: str) -> _Head:

@@ -123,7 +123,7 @@ def layer_bytes(
     """
     model = config.described_model()
     is_known = model is not None and "experts" not in model and config.context_parallelism() == 1
-    if model is None or not is_known or kernels != "gpu" or not _is_cast(config):
+    if model is None or not is_known or kernels != "gpu" or not config.casts_weights():
         return _traced_layer(benchmark, config, kernels, recompute)
     heads, (tp_size, is_sequence_shared) = model["heads"], config.tensor_parallelism()
     sizes = activations.DecoderSizes(
@@ -206,7 +206,7 @@ def activation_bytes(
     with FakeTensorMode(allow_non_fake_inputs=False) as mode:
         model = benchmark.build_model(small).train()
         stage = _as_stage(model, ends, layers)
-        is_cast = kernels == "gpu" and _is_cast(config)
+        is_cast = kernels == "gpu" and config.casts_weights()
         if kernels == "gpu":
             _as_on_gpu(model, config)
         cut_to_one_rank(model, *config.tensor_parallelism())
@@ -242,14 +242,9 @@ def activation_bytes(
     return found - (_kept_copies(model, recompute) if enabled and not is_cast else 0)
 
 
-def _is_cast(config: TrainingConfig) -> bool:
-    """Whether FSDP2 gathers weights in bfloat16."""
-    return config.strategy != "ddp" and config.precision == "bf16"
-
-
 def _as_on_gpu(model: nn.Module, config: TrainingConfig) -> None:
     """Have a model hold what it does on a GPU: the weights that FSDP2 gathers, and what norms of one kernel keep."""
-    if _is_cast(config):
+    if config.casts_weights():
         _cast_weights(model)
     _fuse_norms(model, is_cast=config.precision in _HALF and are_norms_cast())
 

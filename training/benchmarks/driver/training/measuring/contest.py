@@ -70,7 +70,6 @@ class Contest:
         self._kernels = kernels
         self._precision = precision
         self._device = device
-        self._is_cast = config.strategy != "ddp" and config.precision == "bf16"
         self._meter = Meter(device)
 
     def layers(self, samples: SampleSet) -> Layers:
@@ -98,6 +97,8 @@ class Contest:
                     del seconds[kinds]
             except (*_WRONG, UnusableSettingsError) as error:
                 failed[kinds] = (str(error).splitlines() or [""])[0] or type(error).__name__
+            if PLAIN not in seconds:
+                break  # without whose time nothing wins
         self._forget()
         return decided(seconds, failed)
 
@@ -135,7 +136,7 @@ class Contest:
         if not isinstance(value, Tensor) or not value.is_floating_point():
             return value
         # As FSDP2 hands it to a block.
-        return value.detach().to(torch.bfloat16) if self._is_cast else value.detach()
+        return value.detach().to(torch.bfloat16) if self._config.casts_weights() else value.detach()
 
     def _fill(self, model: BenchmarkModel, part: nn.Module) -> None:
         """Initial values of the parameters of this part, and the model's constants, on the device."""
@@ -154,7 +155,7 @@ class Contest:
         block = model.blocks()[0]
         block.to_empty(device=self._device)
         self._fill(model, block)
-        if self._is_cast:
+        if self._config.casts_weights():
             block.to(torch.bfloat16)
         model.train()
         model.recompute = self._config.recompute

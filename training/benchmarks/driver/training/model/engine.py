@@ -15,7 +15,9 @@ from training.benchmarks.driver.workload.usage import UnusableSettingsError
 LINEAR, NORM = "linear", "norm"
 KINDS = (LINEAR, NORM)
 MULTIPLE = 16
-"""Of both sizes of a matrix that is given to Transformer Engine: FP8 needs it, and a router's stays torch's."""
+"""Of both sizes of a matrix that is given to Transformer Engine, since FP8 needs it: a router to fewer experts stays
+torch's.
+"""
 _LIBRARY = "transformer_engine"
 
 

@@ -361,6 +361,10 @@ class TrainingConfig(CaseConfig):
         """Number of ranks that divide the sequence of each sample between them."""
         return 1
 
+    def casts_weights(self) -> bool:
+        """Whether FSDP2 gathers weights in bfloat16."""
+        return self.strategy != "ddp" and self.precision == "bf16"
+
     def can_have(self, micro_batches: int) -> bool:
         """Whether a step can be divided into so many micro-batches."""
         return True

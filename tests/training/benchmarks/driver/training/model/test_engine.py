@@ -23,7 +23,7 @@ from tests.training.benchmarks.driver.training.test_trainer_run import arguments
 from tests.training.benchmarks.driver.training.tiny import EVERY, alone, benchmark_of, config_of, prepared, trainer_of
 from training.benchmarks.driver.launch import fused
 from training.benchmarks.driver.training.measuring import contest
-from training.benchmarks.driver.training.measuring.contest import Layers, decided
+from training.benchmarks.driver.training.measuring.contest import Contest, Layers, decided
 from training.benchmarks.driver.training.measuring.meter import Meter
 from training.benchmarks.driver.training.model import engine
 from training.benchmarks.driver.training.model.kernels import TIMED, Choice, Kernels, Libraries, choose
@@ -191,6 +191,8 @@ def test_fp8_by_the_library_alone_needs_no_torchao(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("training.benchmarks.driver.training.model.fp8.against", lambda _: "torchao is not installed")
     chosen = _choose(Gpu(transformer_engine="2.9"), layers=ENGINE, fp8="tensorwise")
     assert (chosen.fp8_recipe, chosen.fp8.why) == ("tensorwise", "transformer_engine 2.9")
+    layers = _choose(Gpu(transformer_engine="2.9"), fp8="tensorwise").layers
+    assert (layers.used, layers.why) == (ENGINE, "torchao is not installed for torch's layers in FP8")
 
 
 def _trainer(monkeypatch: pytest.MonkeyPatch, folder: Path, used: str, **settings: Any) -> Trainer:
@@ -320,6 +322,40 @@ def test_layers_that_do_not_work_here_are_named_and_not_used(
     layers = _trainer(monkeypatch, tmp_path, TIMED, precision="bf16").layers
     assert layers.kinds == LINEAR
     assert layers.failed == {"norm": "cuBLAS is too old", "linear and norm": "cuBLAS is too old"}
+
+
+def test_layers_that_hold_more_than_torch_s_are_not_used(
+    library: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _slowed(monkeypatch, library, nn.Linear)
+    _clock(monkeypatch, library)
+    peaks = iter([1000, 1021, 1020, 1000])
+    monkeypatch.setattr(Contest, "_peak", lambda _: next(peaks))
+    layers = _trainer(monkeypatch, tmp_path, TIMED, precision="bf16").layers
+    assert layers.kinds == BOTH and [*layers.seconds] == ["torch", "norm", "linear and norm"]
+    assert layers.failed == {"linear": "a block holds 1021 bytes, 1020 at most are allowed beside torch's"}
+
+
+def test_a_device_on_which_torch_s_block_cannot_be_timed_has_torch_s_layers(
+    library: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tries = []
+
+    def full(*_: object) -> None:
+        tries.append(1)
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(Contest, "_inputs", full)
+    layers = _trainer(monkeypatch, tmp_path, TIMED, precision="bf16").layers
+    assert layers == Layers(kinds=(), failed={"torch": "out of memory"}) and len(tries) == 1
+
+
+def test_a_library_without_a_layer_is_refused(library: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(library, "RMSNorm")
+    engine._class.cache_clear()
+    config = config_of("llama", precision="bf16")
+    with pytest.raises(UnusableSettingsError, match="layers: this transformer_engine has no RMSNorm"):
+        _converted("llama", config, _start("llama", config))
 
 
 def test_the_slowest_rank_decides_and_a_gain_within_the_noise_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
