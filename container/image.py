@@ -140,7 +140,7 @@ def image_spec(
     packages: PackageSource = PackageSource(),
     requirements: tuple[Path, ...] = (),
     options: Mapping[str, str] | None = None,
-    hashes_of: Callable[[Iterable[Path]], Mapping[Path, str]] | None = None,
+    hashes_of: Callable[[Iterable[Path]], Mapping[Path, str]],
 ) -> ImageSpec:
     """Describe the image of a vendor and framework.
 
@@ -149,7 +149,7 @@ def image_spec(
         packages: where they come from.
         requirements: pip files of the case, from vendors.case_requirements.
         options: replace the vendor's own, by name.
-        hashes_of: gives the sha256 of files, in hex; None: reads each.
+        hashes_of: gives the sha256 of files, in hex.
 
     Raises:
         ImageSpecError: a base, a file or an option cannot be used.
@@ -164,7 +164,7 @@ def image_spec(
         case = {f"requirements/case/{index}.txt": path for index, path in enumerate(requirements)}
         wheels = _wheels(packages.wheelhouse, workload, requirements)
         context = files | case | wheels
-        hashes = (hashes_of or _hashes_of)(context.values())
+        hashes = hashes_of(context.values())
     except (CaseFileError, WheelhouseError, OSError) as error:
         raise ImageSpecError(str(error)) from error
     text = _render(
@@ -191,14 +191,6 @@ def image_spec(
             ContextFile(name, path, path.stat().st_size, hashes[path]) for name, path in sorted(context.items())
         ),
     )
-
-
-def _hashes_of(paths: Iterable[Path]) -> dict[Path, str]:
-    found = {}
-    for path in paths:
-        with path.open("rb") as file:
-            found[path] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
 
 
 def _parameters(vendor: Vendor, framework: str) -> ImageParameters:

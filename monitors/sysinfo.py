@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from common.processor import cpu_name
 from monitors.ports import INFINIBAND, NET, interfaces, ports
 from vendors import Vendor
+from vendors.processor import cpu_name
 
 PCI = Path("/sys/bus/pci/devices")
 # PCI classes of display and processing accelerators: VGA, 3D, other display, processing accelerator.

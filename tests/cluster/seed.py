@@ -19,6 +19,7 @@ import container
 import vendors
 from container.engine_images import build, find
 from container.image import ImageSpec, PackageSource, image_spec
+from run_benchmarks.plan.cache import hashes_of
 from tests.cluster import images
 from tests.cluster.engine import start_engine
 from tests.cluster.lock import FolderLock
@@ -43,6 +44,7 @@ def case_image() -> ImageSpec:
         FRAMEWORK,
         base_image=images.BASE_IMAGE,
         packages=PackageSource(wheelhouse=images.make_wheelhouse()),
+        hashes_of=hashes_of,
     )
 
 

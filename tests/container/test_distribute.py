@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from container.engine_images import (
     pull,
 )
 from container.image import LABEL_BASE, ImageSpec, PackageSource, image_spec
+from run_benchmarks.plan.cache import hashes_of
 from tests.cluster.engine import Engine, start_engine
 from tests.cluster.images import BASE_IMAGE
 
@@ -97,7 +99,7 @@ def small_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> Im
     (tmp_path / "small" / "small.j2").write_text(template)
     parameters = replace(vendors.load("cpu").images["pytorch"], template="small.j2")
     vendor = replace(vendors.load("cpu"), name="small", images={"pytorch": parameters})
-    return image_spec(vendor, "pytorch", base_image=BASE_IMAGE)
+    return image_spec(vendor, "pytorch", base_image=BASE_IMAGE, hashes_of=hashes_of)
 
 
 def test_build_streams_its_log_and_labels_the_image(client: APIClient, small: ImageSpec) -> None:
@@ -268,7 +270,7 @@ def run_in(client: APIClient, image: str, argv: list[str]) -> tuple[int, str]:
 def test_the_cpu_image_runs_torch_and_the_monitor(client: APIClient, wheelhouse: Path) -> None:
     vendor = vendors.load("cpu")
     packages = PackageSource(wheelhouse=wheelhouse)
-    spec = image_spec(vendor, "pytorch", base_image=BASE_IMAGE, packages=packages)
+    spec = image_spec(vendor, "pytorch", base_image=BASE_IMAGE, packages=packages, hashes_of=hashes_of)
     if find(client, spec.tag) is None:
         build(client, spec, Said())
     code, output = run_in(
@@ -302,7 +304,10 @@ def test_the_nvidia_image_keeps_the_bases_torch(
     base = small_spec(tmp_path, monkeypatch, "RUN " + json.dumps(["python3", "-c", LIKE_NGC]))
     build(client, base, Said())
     packages = PackageSource(wheelhouse=wheelhouse)
-    spec = image_spec(vendors.load("nvidia"), "pytorch", base_image=base.tag, packages=packages)
+    nvidia = partial(
+        image_spec, vendors.load("nvidia"), "pytorch", base_image=base.tag, packages=packages, hashes_of=hashes_of
+    )
+    spec = nvidia()
     said = Said()
     build(client, spec, said)
     assert said.matching("torch: keeping the base image's 2.10.0a0+b4e4ee8.nv25.12 (asked for: torch==2.13.0)")
@@ -311,9 +316,7 @@ def test_the_nvidia_image_keeps_the_bases_torch(
 
     case = tmp_path / "requirements.txt"
     case.write_text("torch==2.13.0\n")
-    replacing = image_spec(
-        vendors.load("nvidia"), "pytorch", base_image=base.tag, packages=packages, requirements=(case,)
-    )
+    replacing = nvidia(requirements=(case,))
     with pytest.raises(ImageBuildError) as failure:
         build(client, replacing, Said())
     assert "torch==2.10.0a0+b4e4ee8.nv25.12" in str(failure.value), "a case may not replace it either"

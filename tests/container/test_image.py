@@ -17,6 +17,7 @@ import pytest
 import vendors
 from container.image import LABEL_HASH, REQUIREMENTS, ImageSpec, ImageSpecError, PackageSource, image_spec
 from container.wheels import needed_wheels
+from run_benchmarks.plan.cache import hashes_of
 from vendors import ImageParameters
 
 
@@ -57,7 +58,7 @@ def described(
     **changes: Any,
 ) -> ImageSpec:
     packages = PackageSource(index=pip_source, trusted_host=pip_trusted_host, wheelhouse=wheelhouse)
-    return image_spec(vendors.load(vendor), framework, packages=packages, **changes)
+    return image_spec(vendors.load(vendor), framework, packages=packages, hashes_of=hashes_of, **changes)
 
 
 cpu, nvidia, ascend = (partial(described, vendor) for vendor in ("cpu", "nvidia", "ascend"))

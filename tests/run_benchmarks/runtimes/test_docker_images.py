@@ -12,6 +12,7 @@ from container.engine_images import ImageState
 from container.image import LABEL_BASE, LABEL_HASH, ImageIdentity, ImageSpec, image_spec
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import TaskError
+from run_benchmarks.plan.cache import hashes_of
 from run_benchmarks.runtimes.docker_images import Sayer, _usable
 from run_benchmarks.state.interruption import Interruption
 
@@ -34,7 +35,7 @@ def test_the_log_has_each_line_of_a_build_and_a_transfer_s_line_once(caplog: pyt
 def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageSpec:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cpu = vendors.load("cpu")
-    return image_spec(cpu, "pytorch", base_image="base:1")
+    return image_spec(cpu, "pytorch", base_image="base:1", hashes_of=hashes_of)
 
 
 def image(number: int, labels: dict[str, str]) -> ImageIdentity:

@@ -14,11 +14,11 @@ import torch
 
 from protocol.outcome import MeasuredCase, MeasuredRound
 from protocol.perflog import Event
-from tests.common.test_processor import ARM, KUNPENG, N1
 from tests.tiers import samples
 from tests.training.benchmarks.base.flipping import Flip
 from tests.training.benchmarks.base.test_base import SMALL, values_of
 from tests.training.benchmarks.driver.launch.launching import plain_processes, run
+from tests.vendors.test_processor import ARM, KUNPENG, N1
 from training.benchmarks.base.pytorch import operations, products
 from training.benchmarks.base.pytorch.capacity import Capacity
 from training.benchmarks.base.pytorch.config import Config

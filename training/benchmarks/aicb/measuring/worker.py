@@ -16,7 +16,6 @@ import psutil
 import torch
 
 import vendors
-from common.processor import cpu_name
 from training.benchmarks.aicb.measuring.clock import Clock, ClockLimits
 from training.benchmarks.aicb.measuring.job import PRECISIONS, AiobJob
 from training.benchmarks.aicb.measuring.layer import OnePart, WholeLayer
@@ -33,6 +32,7 @@ from training.benchmarks.driver.training.model.kernels import (
 from training.benchmarks.driver.training.settings.settings import AUTO, FLASH_ATTENTION
 from training.benchmarks.driver.workload.accelerator import accelerators, device_name, is_accelerator, vendor_here
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
+from vendors.processor import cpu_name
 from workloads.dialects.generation import generate
 from workloads.job.errors import ParameterError
 from workloads.job.parameters import WorkloadArgs

@@ -11,7 +11,6 @@ import paddle
 
 import vendors
 from common.errors import InputProblems
-from common.processor import cpu_name
 from protocol.arguments import parse_arguments, round_number
 from protocol.case_file import settings_of, submission
 from protocol.perflog import Event, PerfLogger
@@ -28,6 +27,7 @@ from training.benchmarks.driver.training.settings.schedule import ScheduleError
 from training.benchmarks.driver.training.settings.settings import PHASES
 from training.benchmarks.driver.workload.placement import Placement, ProcessGroupError
 from training.benchmarks.driver.workload.usage import UnusableSettingsError, leave
+from vendors.processor import cpu_name
 
 _KERNELS = {
     "attention": {"asked": "auto", "used": "paddle", "why": "paddle.nn.functional.scaled_dot_product_attention"},

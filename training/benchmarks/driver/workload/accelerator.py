@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 
 import vendors
-from common.processor import cpu_name, cpu_type
 from training.benchmarks.driver.workload.placement import ProcessGroupError
 from vendors.device import Accelerators
+from vendors.processor import cpu_name, cpu_type
 
 _CPU = "cpu"
 _opened: dict[str, Accelerators] = {}

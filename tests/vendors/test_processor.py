@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.processor import cpu_name
+from vendors.processor import cpu_name
 
 # Linux, arch/arm64/kernel/cpuinfo.c: of Neoverse N1 and of Kunpeng 920.
 ARM = """\
