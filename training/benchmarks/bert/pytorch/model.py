@@ -14,6 +14,12 @@ from training.benchmarks.driver.training.settings.settings import FLASH_ATTENTIO
 _NORM_EPS = 1e-12
 
 
+class PostNorm(nn.LayerNorm):
+    """A norm whose result is a residual, too: under autocast torch's is float32, Transformer Engine's would have 16
+    bits.
+    """
+
+
 class Embeddings(nn.Module):
     """Sum of token, position and segment embeddings, normalized."""
 
@@ -51,7 +57,7 @@ class _AddAndNorm(nn.Module):
     def __init__(self, inner: int, size: int, dropout: float) -> None:
         super().__init__()
         self.dense = nn.Linear(inner, size)
-        self.LayerNorm = nn.LayerNorm(size, eps=_NORM_EPS)
+        self.LayerNorm = PostNorm(size, eps=_NORM_EPS)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, hidden: Tensor, residual: Tensor) -> Tensor:

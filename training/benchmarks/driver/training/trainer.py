@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,9 @@ class Trainer:
         self._step_names = benchmark.step_names
         self._device = device
         self.precision = Precision(config, device)
-        self.layers = self._timed_layers(benchmark, run, prepared)
-        engine.convert(model, self.layers.kinds, prepared.kernels.fp8_recipe, device)
+        layers = self._timed_layers(benchmark, run, prepared)
+        replaced = engine.convert(model, layers.kinds, prepared.kernels.fp8_recipe, device)
+        self.layers = replace(layers, replaced=replaced)
         self.model = spread(model, self.layout, config, device, prepared.weights, prepared.kernels.compile_backend)
         self.optimizer = vendors_parts.optimizer_of(
             self.model.module, config, prepared.kernels.optimizer.used, run.extern

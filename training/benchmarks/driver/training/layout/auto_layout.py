@@ -19,7 +19,7 @@ from training.benchmarks.driver.training.benchmark import TrainingBenchmark
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED
 from training.benchmarks.driver.training.layout.stage_estimate import bytes_of_ranks
 from training.benchmarks.driver.training.model.kernels import agree_on
-from training.benchmarks.driver.training.settings.settings import Recompute, TrainingConfig
+from training.benchmarks.driver.training.settings.settings import ENGINE, Recompute, TrainingConfig
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.placement import Placement
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -121,6 +121,8 @@ def choose_layout(
     fitting: list[LayoutCandidate] = []
     considered: list[LayoutCandidate] = []
     for recompute in get_args(Recompute):
+        if recompute == "selective" and config.layers == ENGINE:
+            continue  # as settings refuse it
         smallest = None
         for candidate in _candidates(benchmark, config, samples, recompute, (world_size, per_node, on_cpu)):
             smallest = candidate

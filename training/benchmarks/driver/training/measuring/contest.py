@@ -2,6 +2,7 @@
 
 import gc
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -13,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from protocol import pulse
+from protocol.perflog import write_line
 from training.benchmarks.driver.training.data.loader import SampleSet
 from training.benchmarks.driver.training.measuring.meter import Meter
 from training.benchmarks.driver.training.model import engine
@@ -36,18 +39,19 @@ _WRONG = (RuntimeError, AssertionError, AttributeError, NotImplementedError, Typ
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layers:
-    """The `kinds` of layers of the blocks that are Transformer Engine's. Where they were timed: by words for the kinds
-    the seconds of a block's forward and backward pass of one micro-batch, the median on the slowest rank, and why some
-    were not timed.
+    """The `kinds` of layers of the blocks that are Transformer Engine's, and how many were `replaced`. Where they were
+    timed: by words for the kinds the seconds of a block's forward and backward pass of one micro-batch, the median on
+    the slowest rank, and why some were not timed.
     """
 
     kinds: Kinds
     seconds: Mapping[str, float] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
+    replaced: engine.Replaced = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """The part of INIT_END and FINISHED; `layers` in words."""
-        by_engine = f"{ENGINE}: {words(self.kinds)}"
+        by_engine = f"{ENGINE}: {engine.in_words(self.replaced)}"
         found = {"seconds_of_a_block": dict(self.seconds), "not_timed": dict(self.failed)}
         return {"layers": by_engine if self.kinds else TORCH} | {
             f"layers_{key}": each for key, each in found.items() if each
@@ -84,7 +88,8 @@ class Contest:
         count = self._config.train_batch_size
         inputs: list[Any] = []
         most = 0
-        for kinds in CANDIDATES:
+        for number, kinds in enumerate(CANDIDATES, 1):
+            write_line(sys.stdout, f"layers: trying {words(kinds)}, {number} of {len(CANDIDATES)}\n")
             try:
                 inputs = inputs or self._inputs(samples[[number % len(samples) for number in range(count)]])
                 self._forget()
@@ -149,9 +154,17 @@ class Contest:
         model.make_constants(self._device)
 
     def _seconds(self, kinds: Kinds, inputs: list[Any]) -> float:
-        """Median of the seconds of a forward and backward pass of a block with these layers of the library."""
+        """Median of the seconds of a forward and backward pass of a block with these layers of the library.
+
+        Raises:
+            UnusableSettingsError: they are not worth a trial.
+        """
+        if engine.LINEAR in kinds and self._config.recompute == "selective":
+            raise UnusableSettingsError(f"recomputation 'selective' keeps no product of {ENGINE}, which it repeats")
         model = self._make(self._config)
-        engine.convert(model, kinds, self._kernels.fp8_recipe, self._device)
+        replaced = engine.convert(model, kinds, self._kernels.fp8_recipe, self._device)
+        if not all(done for done, _ in replaced.values()):
+            raise UnusableSettingsError(f"{ENGINE} can replace {engine.in_words(replaced)} layers of a block")
         block = model.blocks()[0]
         block.to_empty(device=self._device)
         self._fill(model, block)
@@ -168,8 +181,10 @@ class Contest:
         def call() -> None:
             with self._precision.autocast():
                 found: Any = model.run_block(block, *inputs)
+            pulse.step()  # each pass may have been compiled, which takes a minute
             result = found if isinstance(found, Tensor) else found[0]
             result.backward(torch.ones_like(result))
+            pulse.step()
             for parameter in (inputs[0], *block.parameters()):
                 parameter.grad = None
 

@@ -2,7 +2,7 @@
 
 import functools
 import importlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -18,39 +18,58 @@ MULTIPLE = 16
 """Of both sizes of a matrix that is given to Transformer Engine, since FP8 needs it: a router to fewer experts stays
 torch's.
 """
+Replaced = Mapping[str, tuple[int, int]]
+"""By kind of layer how many of the blocks are the library's, of how many."""
 _LIBRARY = "transformer_engine"
+_TORCHS: Mapping[str, tuple[type[nn.Module], ...]] = {LINEAR: (nn.Linear,), NORM: (nn.RMSNorm, nn.LayerNorm)}
 
 
-def convert(model: BenchmarkModel, kinds: Collection[str], recipe: str | None, device: torch.device) -> None:
+def convert(model: BenchmarkModel, kinds: Collection[str], recipe: str | None, device: torch.device) -> Replaced:
     """Replace the layers of these KINDS in the blocks of a model on the meta device. Parameters stay the same objects,
-    with their names, and the state of the model is that of torch's layers. `recipe`: that of products in FP8, if any,
-    which is torchao's for torch's layers.
+    with their names, and the state of the model is that of torch's layers. A model keeps layers whose classes are its
+    own. `recipe`: that of products in FP8, if any, which is torchao's for torch's layers.
 
     Raises:
-        UnusableSettingsError: the library lacks what is needed, or torchao does.
+        UnusableSettingsError: the library lacks what is needed, or torchao does; or no layer can be replaced, or none
+            that is to compute in FP8.
     """
+    counts = {kind: (0, 0) for kind in KINDS if kind in kinds}
     if recipe is not None and LINEAR not in kinds:
         fp8.convert(model, recipe, device)
     for block in model.blocks():
         for parent in list(block.modules()):
             for name, layer in list(parent.named_children()):
-                made = _made(layer, kinds)
+                kind = next((each for each in counts if isinstance(layer, _TORCHS[each])), None)
+                if kind is None:
+                    continue
+                made = _made(layer)
                 if made is not None:
                     setattr(parent, name, _with_parameters_of(layer, made, device))
+                done, there = counts[kind]
+                counts[kind] = done + (made is not None), there + 1
         if recipe is not None and LINEAR in kinds:
             block.forward = functools.partial(_in_fp8, _scaling(recipe), block.forward)
+    needed = [LINEAR] if recipe is not None and LINEAR in kinds else counts
+    if counts and not any(counts[kind][0] for kind in needed):
+        raise UnusableSettingsError(f"layers: {_LIBRARY} can replace {in_words(counts)} layers of the blocks")
+    return counts
 
 
-def _made(layer: nn.Module, kinds: Collection[str]) -> nn.Module | None:
+def in_words(replaced: Replaced) -> str:
+    """How many layers of which kinds, such as "6 of 7 linear and 2 of 2 norm"."""
+    return " and ".join(f"{done} of {there} {kind}" for kind, (done, there) in replaced.items())
+
+
+def _made(layer: nn.Module) -> nn.Module | None:
     """The library's layer for one of torch's, on the meta device; None: it stays."""
     kind = type(layer)
-    if LINEAR in kinds and kind is nn.Linear:
+    if kind is nn.Linear:
         assert isinstance(layer, nn.Linear)
         rows, columns, has_bias = layer.in_features, layer.out_features, layer.bias is not None
         if rows % MULTIPLE or columns % MULTIPLE:
             return None
         return _class("Linear")(rows, columns, bias=has_bias, device="meta")
-    if NORM in kinds and kind in (nn.RMSNorm, nn.LayerNorm):
+    if kind in _TORCHS[NORM]:
         assert isinstance(layer, nn.RMSNorm | nn.LayerNorm)
         names = {name for name, _ in layer.named_parameters()}
         wanted = {"weight"} if kind is nn.RMSNorm else {"weight", "bias"}

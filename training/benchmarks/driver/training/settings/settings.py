@@ -227,9 +227,13 @@ class TrainingConfig(CaseConfig):
 
     @model_validator(mode="after")
     def _layers_fit(self) -> Self:
-        problem = self.against_engine() if self.layers == ENGINE else None
-        if problem is not None:
-            raise ValueError(f"layers = {ENGINE!r} {problem}; allowed: 'auto', 'torch'")
+        if self.layers != ENGINE:
+            return self
+        is_selective = self.recompute == "selective"
+        hidden = "has no products that activation_checkpointing = 'selective' keeps" if is_selective else None
+        problems = [each for each in (self.against_engine(), hidden) if each is not None]
+        if problems:
+            raise ValueError(f"layers = {ENGINE!r} {', '.join(problems)}; allowed: 'auto', 'torch'")
         return self
 
     @model_validator(mode="after")

@@ -113,6 +113,8 @@ def test_the_least_recomputation_comes_first_then_the_largest_micro_batch(monkey
     assert _of(monkeypatch, int(2200 * margin) - 1) == "2 x 6 samples, recomputation none"
     assert _of(monkeypatch, int(1200 * margin) + 1) == "6 x 2 samples, recomputation none"
     assert _of(monkeypatch, int(1200 * margin) - 1) == "4 x 3 samples, recomputation selective"
+    engine = {"layers": "transformer_engine", "precision": "bf16"}
+    assert _of(monkeypatch, int(1200 * margin) - 1, **engine) == "2 x 6 samples, recomputation full", "it has no other"
     assert _of(monkeypatch, int(1119 * margin) + 1) == "3 x 4 samples, recomputation full"
     assert _of(monkeypatch, int(1021 * margin)) == "12 x 1 samples, recomputation full", "rather small than none"
     with pytest.raises(

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from protocol import pulse
 from protocol.perflog import parse_line
 from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT
 from tests.training.benchmarks.driver.training import reference
@@ -101,7 +102,8 @@ def test_a_model_trains_with_the_library_s_layers_as_with_torch_s(model: str, li
     plain, _ = reference.train(model, config, start, STEPS)
     found = reference.train_net(net, lambda batch: net(batch)["loss"], model, config, STEPS)
     assert found == pytest.approx(plain, abs=1e-5, rel=0)
-    assert library.called == {"Linear", "RMSNorm" if model in ("llama", "mixtral") else "LayerNorm"}
+    norms = {"llama": {"RMSNorm"}, "mixtral": {"RMSNorm"}, "bert": set()}
+    assert library.called == {"Linear"} | norms.get(model, {"LayerNorm"})
 
 
 def test_all_layers_of_the_blocks_are_converted_but_a_router_and_no_others(library: ModuleType) -> None:
@@ -109,6 +111,30 @@ def test_all_layers_of_the_blocks_are_converted_but_a_router_and_no_others(libra
     net = _converted("mixtral", config, _start("mixtral", config))
     kinds = {name: type(layer) for name, layer in net.named_modules() if type(layer) in (nn.Linear, nn.RMSNorm)}
     assert sorted(kinds) == ["lm_head", "model.layers.0.mlp.gate", "model.layers.1.mlp.gate", "model.norm"]
+
+
+def test_a_post_norm_s_result_is_the_residual_and_keeps_its_bits(library: ModuleType) -> None:
+    config = config_of("bert", precision="bf16")
+    start = _start("bert", config)
+    hidden, mask = torch.rand(2, 16, 32), torch.ones(2, 1, 1, 16, dtype=torch.bool)
+    found = []
+    for net in (_converted("bert", config, start), reference.model_with("bert", config, start)):
+        with torch.autocast("cpu", torch.bfloat16):
+            found.append(net.blocks()[0](hidden, mask))
+    assert found[0].dtype == torch.float32 and library.called == {"Linear"}
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+def test_blocks_of_which_the_library_replaces_nothing_are_refused(library: ModuleType) -> None:
+    config = config_of("llama", hidden_size=40, ffn_hidden_size=72)
+    with torch.device("meta"):
+        net: BenchmarkModel = benchmark_of("llama").build_model(config)
+    assert engine.in_words(engine.convert(net, BOTH, None, CPU)) == "0 of 14 linear and 4 of 4 norm"
+    for kinds, recipe in ((LINEAR, None), (BOTH, "tensorwise")):
+        with torch.device("meta"):
+            net = benchmark_of("llama").build_model(config)
+        with pytest.raises(UnusableSettingsError, match="transformer_engine can replace 0 of 14 linear"):
+            engine.convert(net, kinds, recipe, CPU)
 
 
 def test_fp8_by_the_library_is_that_of_torchao(library: ModuleType) -> None:
@@ -183,6 +209,8 @@ def test_settings_that_the_library_cannot_compute_are_named_together() -> None:
         config_of("llama", layers=ENGINE, tensor_parallel_size=2)
     with pytest.raises(ValueError, match="layers = 'transformer_engine' has no recipe like fp8 = 'rowwise'"):
         config_of("llama", layers=ENGINE, precision="bf16", fp8="rowwise")
+    with pytest.raises(ValueError, match="has no products that activation_checkpointing = 'selective' keeps; allowed"):
+        config_of("llama", layers=ENGINE, precision="bf16", activation_checkpointing="selective")
 
 
 def test_fp8_by_the_library_alone_needs_no_torchao(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,16 +223,18 @@ def test_fp8_by_the_library_alone_needs_no_torchao(monkeypatch: pytest.MonkeyPat
     assert (layers.used, layers.why) == (ENGINE, "torchao is not installed for torch's layers in FP8")
 
 
-def _trainer(monkeypatch: pytest.MonkeyPatch, folder: Path, used: str, **settings: Any) -> Trainer:
-    """The trainer of LLaMA on this process alone, with the choice of layers that a device would lead to."""
-    config = config_of("llama", **settings)
+def _trainer(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, used: str, model: str = "llama", **settings: Any
+) -> Trainer:
+    """The trainer of a model on this process alone, with the choice of layers that a device would lead to."""
+    config = config_of(model, **settings)
     chosen = Choice(asked="auto", used=used, why="")
     monkeypatch.setattr(contest, "RISING_NS", 0)
-    ready = prepared("llama", config)
+    ready = prepared(model, config)
     ready = replace(ready, kernels=replace(ready.kernels, layers=chosen))
     monkeypatch.setattr("tests.training.benchmarks.driver.training.tiny.prepared", lambda *_: ready)
     with alone() as group:
-        return trainer_of("llama", config, group, folder / "log")
+        return trainer_of(model, config, group, folder / "log")
 
 
 def _clock(monkeypatch: pytest.MonkeyPatch, library: ModuleType) -> None:
@@ -263,7 +293,8 @@ def test_the_faster_layers_are_used_and_both_times_are_recorded(
     trainer = _trainer(monkeypatch, tmp_path, TIMED, precision="bf16", **settings)
     assert trainer.layers.kinds == kinds
     record = trainer.layers.record()
-    assert record["layers"] == (f"transformer_engine: {' and '.join(kinds)}" if kinds else "torch")
+    counts = " and ".join({"linear": "14 of 14 linear", "norm": "4 of 4 norm"}[kind] for kind in kinds)
+    assert record["layers"] == (f"transformer_engine: {counts}" if kinds else "torch")
     times = record["layers_seconds_of_a_block"]
     assert list(times) == ["torch", "linear", "norm", "linear and norm"] and min(times.values()) > 0
     makers = {type(layer).__module__ for layer in trainer.model.module.blocks()[-1].modules()}
@@ -295,9 +326,73 @@ def test_a_run_says_whose_layers_it_has_and_resumes_from_one_with_others(
     assert layers == {"asked": "auto", "used": "the faster", "why": "the ranks time both"}
     assert engines["TRAIN_START"]["resumed_after_step"] == 2
     for event in ("INIT_END", "FINISHED"):
-        assert engines[event]["layers"] == "transformer_engine: linear"
+        assert engines[event]["layers"] == "transformer_engine: 14 of 14 linear"
         times = engines[event]["layers_seconds_of_a_block"]
         assert times["torch"] == times["norm"] > times["linear"] == times["linear and norm"] == 1.0
+
+
+SELECTIVE = "recomputation 'selective' keeps no product of transformer_engine, which it repeats"
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "reasons"),
+    [
+        ("llama", {"activation_checkpointing": "selective"}, {"linear": SELECTIVE, "linear and norm": SELECTIVE}),
+        (
+            "bert",
+            {},
+            {
+                "norm": "layers: transformer_engine can replace 0 of 4 norm layers of the blocks",
+                "linear and norm": "transformer_engine can replace 6 of 6 linear and 0 of 2 norm layers of a block",
+            },
+        ),
+    ],
+)
+def test_layers_that_are_not_worth_a_trial_are_left_out_with_the_reason(
+    model: str,
+    settings: dict[str, Any],
+    reasons: dict[str, str],
+    library: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    _clock(monkeypatch, library)
+    _slowed(monkeypatch, library, nn.Linear)
+    trainer = _trainer(monkeypatch, tmp_path, TIMED, model, precision="bf16", **settings)
+    assert trainer.layers.failed == reasons
+    linear = "transformer_engine: 12 of 12 linear"
+    assert trainer.layers.record()["layers"] == ("torch" if settings else linear)
+
+
+def test_each_pass_and_each_trial_gives_a_sign_of_life(
+    library: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pass may compile for a minute: between any two the progress moves by which the stall limit judges a rank."""
+    seen: list[int] = []
+
+    def noted(*_: object) -> None:
+        seen.append(pulse._counts()["steps"])
+
+    def watched(forward: Any) -> Any:
+        def run(*inputs: Tensor) -> Tensor:
+            noted()
+            found: Tensor = forward(*inputs)
+            found.register_hook(noted)
+            return found
+
+        return run
+
+    run_block: Any = BenchmarkModel.run_block
+    monkeypatch.setattr(
+        BenchmarkModel, "run_block", lambda self, block, *inputs: run_block(self, watched(block), *inputs)
+    )
+    _trainer(monkeypatch, tmp_path, TIMED, precision="bf16")
+    passes = seen[1:]  # before them the model is called for its first block's inputs
+    assert len(passes) >= 2 * 4 * contest.CALLS and len({*passes}) == len(passes)
+    tried = [line for line in capsys.readouterr().out.splitlines() if line.startswith("layers: trying")]
+    assert [line.split(" ", 2)[2] for line in tried] == [
+        "torch, 1 of 4", "linear, 2 of 4", "norm, 3 of 4", "linear and norm, 4 of 4",
+    ]  # fmt: skip
 
 
 def test_timing_leaves_no_trace_in_the_training(
