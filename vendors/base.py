@@ -131,7 +131,8 @@ class Vendor:
 
     visible_devices_env: variable that limits a process to some devices ("" if there is none).
     backend: torch.distributed backend, e.g. "nccl" or "gloo".
-    container_options: what a container needs to reach the devices, in `docker run` syntax; the controller parses it.
+    container_options: what a container needs to reach the devices, in `docker run` syntax; the controller parses it. A
+        glob of device_files, as in `--device /dev/abacus[0-9]*`, stands for those that a host has.
     apptainer_options: the same for `apptainer exec`, word by word.
     environment: defaults for every task; a case's own variables win.
     images: image parameters by framework name, e.g. "pytorch".

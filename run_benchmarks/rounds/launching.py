@@ -55,5 +55,6 @@ def bind(node: RunningNode, context: RunContext, plan: RoundPlan, master_port: i
         user=f"{facts.uid}:{facts.gid}",
         extra_hosts={name: context.hosts[name].address for name in names if name not in facts.resolves},
         devices=facts.link_devices if len(names) > 1 else (),
+        device_files=facts.devices,
         facts={key: value for key, value in known.items() if value},
     )

@@ -24,6 +24,7 @@ class Bound:
         user: numeric "uid:gid" of the task's user in a container.
         extra_hosts: addresses of the names that the host cannot resolve itself.
         devices: optional device folders that exist on the host.
+        device_files: what patterns of the vendor's options stand for: the device nodes of the host.
         mounts: further folders of the host that the task sees.
         groups: further groups of its user, by number.
         facts: what the monitor adds to sys_info.json.
@@ -34,6 +35,7 @@ class Bound:
     user: str = ""
     extra_hosts: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    device_files: tuple[str, ...] = ()
     mounts: tuple[Volume, ...] = ()
     groups: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)

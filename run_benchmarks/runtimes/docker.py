@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import fnmatch
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -362,7 +363,7 @@ def _host_config(client: docker.APIClient, node: NodePlan, options: ContainerOpt
         cap_drop=["ALL"],
         cap_add=list(options.cap_add) or None,
         security_opt=["no-new-privileges", *options.security_opt],
-        devices=[*(each for each in options.devices if not is_cdi_name(each)), *bound.devices],
+        devices=[*_devices(options, bound), *bound.devices],
         device_requests=_device_requests(options),
         group_add=[*options.group_add, *bound.groups] or None,
         runtime=options.runtime,
@@ -375,6 +376,13 @@ def _host_config(client: docker.APIClient, node: NodePlan, options: ContainerOpt
         pids_limit=options.pids_limit,
         log_config=docker.types.LogConfig(type="json-file", config=LOG_ROTATION),
     )
+
+
+def _devices(options: ContainerOptions, bound: Bound) -> Iterator[str]:
+    """Devices by path; one that the host does not have is left for the engine to refuse."""
+    for each in options.devices:
+        if not is_cdi_name(each):
+            yield from fnmatch.filter(bound.device_files, each) or [each]
 
 
 def _device_requests(options: ContainerOptions) -> list[docker.types.DeviceRequest] | None:

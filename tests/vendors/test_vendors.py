@@ -51,6 +51,11 @@ def test_shipped_vendors_load() -> None:
     assert (nvidia.backend, nvidia.visible_devices_env) == ("nccl", "CUDA_VISIBLE_DEVICES")
     assert (amd.backend, amd.visible_devices_env) == ("nccl", "HIP_VISIBLE_DEVICES")
     assert nvidia.images["pytorch"].base_image.startswith("nvcr.io/nvidia/pytorch:")
+    for vendor in vendors.working():
+        devices = re.findall(r"--device (\S+)", vendor.container_options)
+        numbered = [each for each in devices if re.search(r"\d\*?$", each)]
+        assert not numbered, f"{vendor.name}: hosts have fewer devices and more"
+        assert {each for each in devices if "*" in each} <= {*vendor.device_files}, vendor.name
 
 
 def test_a_vendor_is_called_seen_exactly_where_one_of_its_devices_was_measured() -> None:

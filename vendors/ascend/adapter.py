@@ -59,8 +59,7 @@ VENDOR = Vendor(
     backend="hccl",
     # CANN's documentation, "Docker"; the driver is the host's. A host has as many davinci<n> as devices.
     container_options=(
-        " ".join(f"--device /dev/davinci{number}" for number in range(8))
-        + " --device /dev/davinci_manager --device /dev/devmm_svm --device /dev/hisi_hdc"
+        "--device /dev/davinci[0-9]* --device /dev/davinci_manager --device /dev/devmm_svm --device /dev/hisi_hdc"
         " -v /usr/local/Ascend/driver:/usr/local/Ascend/driver:ro -v /usr/local/dcmi:/usr/local/dcmi:ro"
         " -v /usr/local/bin/npu-smi:/usr/local/bin/npu-smi:ro -v /etc/ascend_install.info:/etc/ascend_install.info:ro"
         " --cap-add IPC_LOCK --ulimit memlock=-1"

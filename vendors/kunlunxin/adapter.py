@@ -19,8 +19,7 @@ VENDOR = Vendor(
     visible_devices_env="XPU_VISIBLE_DEVICES",
     backend="gloo",  # ranks compute on the host: how its torch is used has no public document
     container_options=(
-        " ".join(f"--device /dev/xpu{number}" for number in range(8)) + " --device /dev/xpuctrl"
-        " -v /usr/local/bin/xpu-smi:/usr/local/bin/xpu-smi:ro"
+        "--device /dev/xpu[0-9]* --device /dev/xpuctrl -v /usr/local/bin/xpu-smi:/usr/local/bin/xpu-smi:ro"
     ),
     device_files=("/dev/xpu[0-9]*",),
     open_probe=TOOL.open_probe,

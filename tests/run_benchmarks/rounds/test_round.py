@@ -239,10 +239,10 @@ def test_containers_get_rdma_devices_and_the_imex_channel_of_their_host_where_ra
         device_globs=(),
         data=(),
     )
-    facts = replace(gather(LocalHost("localhost"), asked), link_devices=there)
+    facts = replace(gather(LocalHost("localhost"), asked), link_devices=there, devices=("/dev/abacus0",))
     reports = {name: HostReport(host=name, facts=facts) for name in hosts}
     own = context(prepared, tmp_path / "result", plan=plan, hosts=hosts, reports=reports, runtime=Runtime(set()))
     round_ = RoundRunner(own, plan.cases[0], plan.cases[0].rounds[0], note=lambda _: None)
-    assert [bind(node, own, plan.cases[0].rounds[0], 29500).devices for node in round_._nodes.values()] == [
-        given
-    ] * nnodes
+    bound = [bind(node, own, plan.cases[0].rounds[0], 29500) for node in round_._nodes.values()]
+    assert [each.devices for each in bound] == [given] * nnodes
+    assert {each.device_files for each in bound} == {("/dev/abacus0",)}

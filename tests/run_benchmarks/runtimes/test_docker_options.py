@@ -120,6 +120,18 @@ def test_devices_are_asked_for_as_docker_s_own_program_does(
     assert (config.get("Devices") or []) == (theirs["Devices"] or [])
 
 
+def test_a_pattern_stands_for_the_device_nodes_that_the_host_has(client: docker.APIClient, node: NodePlan) -> None:
+    there = ("/dev/abacus0", "/dev/abacus11", "/dev/other")
+    options = parse_container_options("--device /dev/abacus[0-9]* --device /dev/abacus_manager")
+
+    def given(host: tuple[str, ...]) -> list[str]:
+        config = _host_config(client, node, options, Bound(master_port=1, device_files=host, devices=("/dev/links",)))
+        return [each["PathOnHost"] for each in config["Devices"]]
+
+    assert given(there) == ["/dev/abacus0", "/dev/abacus11", "/dev/abacus_manager", "/dev/links"]
+    assert given(()) == ["/dev/abacus[0-9]*", "/dev/abacus_manager", "/dev/links"], "which the engine refuses"
+
+
 def test_a_memory_limit_leaves_no_swap_beside_it(client: docker.APIClient, node: NodePlan) -> None:
     """A container that may swap is slowed where it should be ended: the limit would bound nothing."""
     config = _host_config(client, node, ContainerOptions(memory=1 << 30), Bound(master_port=1))
