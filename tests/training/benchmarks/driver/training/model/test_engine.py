@@ -342,7 +342,7 @@ SELECTIVE = "recomputation 'selective' keeps no product of transformer_engine, w
             "bert",
             {},
             {
-                "norm": "layers: transformer_engine can replace 0 of 4 norm layers of the blocks",
+                "norm": "layers: transformer_engine can replace 0 of 2 norm layers of the blocks",
                 "linear and norm": "transformer_engine can replace 6 of 6 linear and 0 of 2 norm layers of a block",
             },
         ),
