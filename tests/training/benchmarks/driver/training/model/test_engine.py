@@ -377,7 +377,7 @@ def test_each_pass_and_each_trial_gives_a_sign_of_life(
         def run(*inputs: Tensor) -> Tensor:
             noted()
             found: Tensor = forward(*inputs)
-            found.register_hook(noted)
+            found.register_hook(noted)  # type: ignore[no-untyped-call]
             return found
 
         return run
