@@ -33,26 +33,31 @@ def convert(model: BenchmarkModel, kinds: Collection[str], recipe: str | None, d
         UnusableSettingsError: the library lacks what is needed, or torchao does; or no layer can be replaced, or none
             that is to compute in FP8.
     """
-    counts = {kind: (0, 0) for kind in KINDS if kind in kinds}
-    if recipe is not None and LINEAR not in kinds:
+    by_engine = recipe is not None and LINEAR in kinds
+    if recipe is not None and not by_engine:
         fp8.convert(model, recipe, device)
-    for block in model.blocks():
-        for parent in list(block.modules()):
-            for name, layer in list(parent.named_children()):
-                kind = next((each for each in counts if isinstance(layer, _TORCHS[each])), None)
-                if kind is None:
-                    continue
-                made = _made(layer)
-                if made is not None:
-                    setattr(parent, name, _with_parameters_of(layer, made, device))
-                done, there = counts[kind]
-                counts[kind] = done + (made is not None), there + 1
-        if recipe is not None and LINEAR in kinds:
+    counts = {kind: _replaced(model, kind, device) for kind in KINDS if kind in kinds}
+    if recipe is not None and by_engine:
+        for block in model.blocks():
             block.forward = functools.partial(_in_fp8, _scaling(recipe), block.forward)
-    needed = [LINEAR] if recipe is not None and LINEAR in kinds else counts
-    if counts and not any(counts[kind][0] for kind in needed):
+    needed = [counts[LINEAR]] if by_engine else [*counts.values()]
+    if needed and not any(done for done, _ in needed):
         raise UnusableSettingsError(f"layers: {_LIBRARY} can replace {in_words(counts)} layers of the blocks")
     return counts
+
+
+def _replaced(model: BenchmarkModel, kind: str, device: torch.device) -> tuple[int, int]:
+    """Replace the layers of a kind in the blocks: how many were replaced, and of how many."""
+    done = there = 0
+    for parent in [each for block in model.blocks() for each in block.modules()]:
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, _TORCHS[kind]):
+                there += 1
+                made = _made(layer)
+                if made is not None:
+                    done += 1
+                    setattr(parent, name, _with_parameters_of(layer, made, device))
+    return done, there
 
 
 def in_words(replaced: Replaced) -> str:
