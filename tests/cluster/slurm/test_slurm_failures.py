@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from run_benchmarks.state.journal import Journal
 from tests import conftest
 from tests.cluster.controller import wait_until
 from tests.cluster.faulty_project import WAITS
@@ -20,6 +21,7 @@ from tests.cluster.slurm.controller import CASE, SlurmController
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(600)]
 AWAY_SECONDS = 60.0
+RESTART_SECONDS = 40.0  # longer than Slurm's own commands wait
 KILLED_SECONDS = 10.0  # in which Slurm notices that a step has lost its srun
 STEP_MODULE = "training.benchmarks.driver.launch.step"
 WAITING: dict[str, object] = {**CASE, **WAITS}
@@ -288,6 +290,31 @@ def kill_step(controller: SlurmController, host: str) -> None:
 def is_srun_of(process: psutil.Process, jobs: list[str]) -> bool:
     """Whether it is an srun of one of these jobs."""
     return process.info["name"] == "srun" and any(f"--jobid={job}" in (process.info["cmdline"] or ()) for job in jobs)
+
+
+def test_an_acceptance_goes_on_once_slurmctld_is_there_again(on_its_own: SlurmController) -> None:
+    """Away as it is asked which nodes are out of service, and as a run gives back its job before the gate after it."""
+    controller, cluster = on_its_own, on_its_own.cluster
+    controller.configure_cluster(HOSTS=["node1", "node2"])
+    cluster.stop("slurmctld")
+    process = controller.start("accept", "--nproc", "1", "--rungs", "health,single", "--budget", "15m")
+    time.sleep(RESTART_SECONDS)
+    cluster.start_controller()
+
+    def has_run() -> bool:
+        run = controller.newest_run()
+        return run is not None and Journal(run).read().run_ended
+
+    wait_until("the end of its run", has_run, 300)
+    cluster.stop("slurmctld")
+    time.sleep(RESTART_SECONDS)
+    cluster.start_controller()
+    answer = controller.finish(process)
+    (file,) = controller.logs.glob("accept*/accept.json")
+    record = json.loads(file.read_text())
+    assert record["hosts"] == {"node1": "accepted", "node2": "accepted"} and answer.exit_code == 0, answer.output
+    assert answer.output.count("slurmctld does not answer; asking again for 120 s") >= 2, answer.output
+    assert controller.jobs() == []
 
 
 def test_a_round_outlives_a_minute_without_slurmctld_and_one_without_the_accounts(on_its_own: SlurmController) -> None:
