@@ -303,7 +303,7 @@ def test_an_acceptance_goes_on_once_slurmctld_is_there_again(on_its_own: SlurmCo
 
     def has_run() -> bool:
         run = controller.newest_run()
-        return run is not None and Journal(run).read().run_ended
+        return run is not None and Journal(run).path.exists() and Journal(run).read().run_ended
 
     wait_until("the end of its run", has_run, 300)
     cluster.stop("slurmctld")

@@ -266,7 +266,7 @@ def test_hosts_whose_health_was_not_looked_at_are_not_accepted_and_fail_their_ru
     assert failed.rung == (HEALTH if when == "before" else NETWORK)
     assert failed.reasons == ["not looked at on n0: kernel log: no journal"] and [*failed.out] == ["n5"]
     assert made.states() == dict.fromkeys(HOSTS, "accepted") | {"n0": "not tested", "n5": "out"} and not made.ready
-    assert Words("zh").reason(failed.reasons[0]) == "在 n0 上未检查：内核日志：no journal"
+    assert Words("zh").reason(failed.reasons[0]) == "在 n0 上未检查：内核日志：没有日志记录"
 
 
 def test_hosts_that_say_in_many_words_why_they_were_not_looked_at_are_one_reason() -> None:
