@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -217,7 +218,7 @@ def test_nodes_that_slurm_takes_out_of_service_while_a_job_waits_are_taken_out(
         lambda cluster, _: contextlib.nullcontext({name: LocalHost(name) for name in cluster.HOSTS}),
     )
     monkeypatch.setattr(accepting, "examine_health", lambda *_: None)
-    monkeypatch.setattr(accepting.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     asked = asked_of(tmp_path, "cpu", 3)
     (tmp_path / "cluster_conf.py").write_text(
         "LAUNCHER = 'slurm'\nHOSTS = ['n0', 'n1', 'n2']\nSLURM_QUEUE_LIMIT = 100\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -29,7 +30,7 @@ def told() -> list[str]:
 def waiting(told: list[str], monkeypatch: pytest.MonkeyPatch) -> Patience:
     """LIMIT seconds of a clock that goes on as it is slept."""
     clock = [0.0]
-    monkeypatch.setattr(absence.time, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
     return Patience(limit=LIMIT, tell=told.append, now=lambda: clock[0])
 
 
@@ -126,7 +127,7 @@ def test_a_job_is_given_back_once_slurmctld_is_there_again(
 
 def test_what_a_thousand_nodes_wait_for_is_told_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, told = [0.0], list[str]()
-    monkeypatch.setattr(absence.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     tell = Sparingly(told.append, LIMIT)
     for seconds in (0, 1, 59, 60, 61):
         clock[0] = seconds
