@@ -230,7 +230,10 @@ def out_of_service(settings: Settings, hosts: Sequence[str]) -> dict[str, str]:
     """
     if not settings.cluster.needs_allocation or is_inside():
         return {}
-    states = outlast(lambda: _states(hosts), _patience(settings))
+    try:
+        states = outlast(lambda: _registered(hosts), _patience(settings))
+    except AllocationError:
+        states = _states(hosts)  # a node that has not registered by now gets no job
     return {node.name: node.in_words for node in states if node.is_out_of_service}
 
 
@@ -247,9 +250,18 @@ def _states(hosts: Sequence[str]) -> list[NodeState]:
         raise AllocationError(f"the nodes cannot be looked at: {error.detail}") from error
 
 
+def _registered(hosts: Sequence[str]) -> list[NodeState]:
+    """The states of nodes, of which a slurmctld that just began says "unknown" until they register with it."""
+    found = _states(hosts)
+    if unknown := [node.name for node in found if node.state.startswith("unknown")]:
+        said = f"{folded(unknown)}: unknown, not registered with slurmctld"
+        raise AllocationError(said) from SlurmError(["sinfo"], said, is_away=True)
+    return found
+
+
 def _refuse_out_of_service(hosts: tuple[str, ...]) -> None:
     """Refuse nodes that a job would wait for until somebody mends them."""
-    found = _states(hosts)
+    found = _registered(hosts)
     if unusable := [node.in_words for node in found if node.is_out_of_service]:
         raise AllocationError(f"nodes of HOSTS are out of service: {'; '.join(unusable)}")
     if unknown := sorted(set(hosts) - {node.name for node in found}):

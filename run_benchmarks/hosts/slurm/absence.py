@@ -39,7 +39,7 @@ def outlast(
             since = now if since is None else since
             if not is_absence(error) or now - since >= patience.limit or patience.is_over():
                 raise
-            patience.tell(f"slurmctld does not answer; asking again for {patience.limit:g} s")
+            patience.tell(f"slurmctld does not answer, or just began; asking again for {patience.limit:g} s")
         time.sleep(ASK_SECONDS)
 
 
