@@ -44,7 +44,7 @@ def outlast(
 
 
 class Sparingly:
-    """Tells a sentence once for all who want it told within so many seconds."""
+    """A teller that says a sentence once for all who want it told within so many seconds."""
 
     def __init__(self, tell: Callable[[str], None], seconds: float) -> None:
         self._tell, self._seconds = tell, seconds
