@@ -487,6 +487,11 @@ class Climb:
         for host, things in looked.unasked.items():
             for what in things if host not in looked.sick else ():
                 unasked.setdefault(what, []).append(host)
+        ways = Counter(what.partition(": ")[0] for what in unasked)
+        for what in [*unasked]:
+            subject = what.partition(": ")[0]
+            if ways[subject] > MOST_NAMED:  # each host says it in other words
+                unasked.setdefault(subject, []).extend(unasked.pop(what))
         for what, hosts in unasked.items():
             said = f"not looked at on {few(hosts, MOST_NAMED)}: {what}"
             _add_reasons(record, said if said not in record.reasons else "")

@@ -64,11 +64,13 @@ from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.health import examine_health
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
 from run_benchmarks.results.records import MAX_RECORD_BYTES, DrainRecord, record_text, write_text
-from run_benchmarks.session.allocation import allocated, out_of_service
+from run_benchmarks.session.allocation import allocated, lost_in, out_of_service
 from run_benchmarks.session.preparation import PreparedRun, checked_settings, connected, prepare
 from run_benchmarks.session.run_folder import new_run_id, result_root
+from run_benchmarks.settings.host_access import way_in
 from run_benchmarks.settings.host_selection import HostSelection
 from run_benchmarks.settings.settings import Settings
+from run_benchmarks.state.context import patience
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
 from training.benchmarks.tools.pytorch.config import Config
 
@@ -185,13 +187,17 @@ class Acceptance:
     def _looked(self, hosts: Sequence[str], *, is_before: bool) -> Looked:
         with self.reached(hosts) as (prepared, reached, gone):
             plan, vendor = prepared.plan, prepared.resolved.vendor
+            waiting = patience(prepared.settings.cluster.LINK_LIMIT)
             if is_before:
-                reports = check_hosts(reached, prepared.settings, plan, vendor, prepared.runtime())
+                reports = check_hosts(reached, prepared.settings, plan, vendor, prepared.runtime(), waiting)
             else:
                 reports = {name: HostReport(host=name) for name in reached}
                 for name, error in for_each(reached, lambda host: host.connect()).failed.items():
-                    reports[name].add("ssh", str(error), "an answer", "look at its power and console")
-            examine_health(reached, reports, plan, self._data)
+                    way, said = way_in(name, prepared.settings.cluster), str(error).removeprefix(f"{name}: ")
+                    reports[name].add(way.subject, said, way.expected, f"look at its power and console: {way.command}")
+            examine_health(reached, reports, plan, self._data, waiting)
+            if lost := lost_in(prepared.allocation):  # no host failed
+                raise AllocationError(lost)
         sick = {host: [f"Slurm: {state}: {_to_do(host, state)}"] for host, state in gone.items()}
         return Looked(
             sick=sick | {host: report.objections for host, report in reports.items() if report.failed},
@@ -252,14 +258,17 @@ class Acceptance:
     @contextmanager
     def reached(self, hosts: Sequence[str]) -> Iterator[tuple[PreparedRun, dict[str, Host], dict[str, str]]]:
         """The run by which hosts are reached, they, and those that Slurm gives to no job, unless all are so; asked
-        again where it gives no nodes.
+        again where it gives no nodes, for SLURM_QUEUE_LIMIT altogether.
         """
         planned = self.look(hosts)
+        until = time.monotonic() + planned.settings.cluster.SLURM_QUEUE_LIMIT
         gone = out_of_service(planned.settings, hosts)
         with ExitStack() as stack:
             while True:
                 try:
-                    prepared = stack.enter_context(allocated(self._without(planned, hosts, gone)))
+                    rest = self._without(planned, hosts, gone)
+                    left = max(0.0, until - time.monotonic())
+                    prepared = stack.enter_context(allocated(rest, queue_seconds=left))
                     break
                 except AllocationError:
                     if not (since := out_of_service(planned.settings, hosts)).keys() - gone:

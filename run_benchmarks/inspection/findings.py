@@ -67,8 +67,9 @@ class HostReport:
 
     @property
     def blind_to(self) -> list[str]:
-        """The things that could not be looked at without which no host is accepted."""
-        return list(dict.fromkeys(each.subject for each in self.findings if each.severity == "blind"))
+        """The things that could not be looked at without which no host is accepted, each with why."""
+        found = (each for each in self.findings if each.severity == "blind")
+        return list(dict.fromkeys(f"{each.subject}: {each.found}" for each in found))
 
     @property
     def objections(self) -> list[str]:

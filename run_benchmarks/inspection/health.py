@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 import vendors
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.outages import Patience, across_outages
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.frames import lost_frames
 from run_benchmarks.inspection.health_of_devices import device_state, health_checks
@@ -34,6 +35,7 @@ ENDLESS = re.compile(r"\d{30,}")
 """No number of a host: to convert one of thousands of digits is an error."""
 MOST_PEERS = 32
 """Hosts that one host sends its largest frame to, and whose names it resolves."""
+IMPATIENT = Patience()
 GOLDEN = (5**0.5 - 1) / 2
 """Of which multiples, as many as there may be, lie evenly between whole numbers (Steinhaus)."""
 _LASTING = re.compile(LASTING, re.IGNORECASE)
@@ -42,11 +44,15 @@ T = TypeVar("T")
 
 
 def examine_health(
-    hosts: Mapping[str, Host], reports: Mapping[str, HostReport], plan: Plan, more_data: Collection[str] = ()
+    hosts: Mapping[str, Host],
+    reports: Mapping[str, HostReport],
+    plan: Plan,
+    more_data: Collection[str] = (),
+    patience: Patience = IMPATIENT,
 ) -> None:
     """Look at all hosts whose report has no finding yet or that told their facts, and add what is wrong with each.
 
-    more_data: folders of data beside those of the plan's cases.
+    more_data: folders of data beside those of the plan's cases. patience: with a link that breaks meanwhile.
 
     Each host resolves the names of the others and sends them the largest frame, of many MOST_PEERS of them, which is
     told.
@@ -59,10 +65,14 @@ def examine_health(
     peers = peers_of([hosts[name].address for name in names])
     arguments = {name: [*asked[place], "--", *peers[place]] for place, name in enumerate(names)}
     script = health_script()
-    result = for_each({name: hosts[name] for name in names}, lambda host: _look(host, script, arguments[host.name]))
+    result = for_each(
+        {name: hosts[name] for name in names},
+        lambda host: across_outages(host, lambda: _look(host, script, arguments[host.name]), patience),
+    )
     healths = dict(result.succeeded)
     for name, error in result.failed.items():
-        reports[name].add("health", str(error)[:MOST_CHARACTERS], "an answer", "log in and look", "blind")
+        said = str(error).removeprefix(f"{name}: ")[:MOST_CHARACTERS]
+        reports[name].add("health", said, "an answer", "log in and look", "blind")
     addresses = {hosts[name].address: name for name in names}
     tried = {name: len(own) for name, own in zip(names, peers, strict=True) if name in healths}
     found_of = [*_unasked(healths, plan.vendor), *_untried(tried, len(names) - 1), *judged(healths, addresses, data)]

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from run_benchmarks.console.console import LOG
+from run_benchmarks.hosts.outages import Patience
+from run_benchmarks.hosts.slurm.absence import Sparingly, outlast
 from run_benchmarks.hosts.slurm.allocation import Allocation, AllocationError, left_over, obtain, own_jobs, submit
 from run_benchmarks.hosts.slurm.client import SlurmError
 from run_benchmarks.hosts.slurm.jobs import FAILED_NODE, Job, job_of, seconds_asked
@@ -17,6 +19,7 @@ from run_benchmarks.hosts.slurm.script import Request, Surroundings, surrounding
 from run_benchmarks.results.records import JobRecord
 from run_benchmarks.session.preparation import PreparedRun
 from run_benchmarks.settings.settings import Settings
+from run_benchmarks.state.context import patience
 from run_benchmarks.state.interruption import Interruption
 
 AROUND_US = ("SLURM_JOB_ID", "SLURM_JOBID")
@@ -54,14 +57,17 @@ def allocated(
     interruption: Interruption | None = None,
     known: JobRecord | None = None,
     note: Callable[[JobRecord], None] = lambda _: None,
+    queue_seconds: float | None = None,
 ) -> Iterator[PreparedRun]:
     """The run on hosts that can be reached: as it is, or on the nodes of an allocation, which is given back at the end.
 
-    Inside an allocation (salloc, sbatch) that one is used and stays. The end of an allocation ends the run.
+    Inside an allocation (salloc, sbatch) that one is used and stays. The end of an allocation ends the run. slurmctld
+    may be away for LINK_LIMIT, which is told.
 
     Args:
         known: the job that an earlier controller noted last; it is used where it still has nodes or waits for them.
         note: receives a new job as soon as it is submitted, and any once its nodes are known.
+        queue_seconds: to wait for the nodes; None: SLURM_QUEUE_LIMIT.
 
     Raises:
         AllocationError: there are no nodes.
@@ -70,13 +76,22 @@ def allocated(
     if not prepared.settings.cluster.needs_allocation:
         yield prepared
         return
-    allocation = _around_us() or _kept(known) or _of_our_own(prepared, interruption, known, note)
+    waiting = _patience(prepared.settings, interruption)
+    limit = prepared.settings.cluster.SLURM_QUEUE_LIMIT if queue_seconds is None else queue_seconds
+
+    def found() -> Allocation:
+        return _around_us() or _kept(known) or _of_our_own(prepared, interruption, known, note, limit, waiting)
+
+    with _checked(interruption):
+        allocation = outlast(found, waiting)
+    allocation.patience = waiting
     if prepared.has_jobs_of_cases and is_inside():
         LOG.warning("ALLOCATION has no effect inside Slurm's job %s, which is used as it is", allocation.number)
     allocation.surroundings = surroundings_of(prepared)
     try:
+        with _checked(interruption):
+            hosts = outlast(lambda: _hosts(prepared, allocation, allocation.job()), waiting)
         job = allocation.job()
-        hosts = _hosts(prepared, allocation, job)
         if interruption is not None:
             allocation.on_end = _ender(interruption)
             if job is not None and job.seconds_left is not None:
@@ -155,15 +170,37 @@ def _kept(known: JobRecord | None) -> Allocation | None:
         return None
     try:
         job = job_of(known.id) if known.id in own_jobs() else None
-    except SlurmError:
-        return None  # asking for another one says why
+    except SlurmError as error:
+        raise AllocationError(f"Slurm's queue cannot be looked at: {error.detail}") from error
     if job is None or not set(expanded(known.hosts)) <= set(job.hosts):
         return None
     return Allocation(number=known.id, is_ours=False)
 
 
+def _patience(settings: Settings, interruption: Interruption | None = None) -> Patience:
+    """How long slurmctld may be away: LINK_LIMIT, or until the run has to end."""
+    limit = settings.cluster.LINK_LIMIT
+    return dataclasses.replace(patience(limit, interruption), tell=Sparingly(LOG.warning, limit))
+
+
+@contextmanager
+def _checked(interruption: Interruption | None) -> Iterator[None]:
+    """Say of what Slurm did not answer that the run was ended meanwhile, if it was."""
+    try:
+        yield
+    except AllocationError:
+        if interruption is not None:
+            interruption.check()
+        raise
+
+
 def _of_our_own(
-    prepared: PreparedRun, interruption: Interruption | None, known: JobRecord | None, note: Callable[[JobRecord], None]
+    prepared: PreparedRun,
+    interruption: Interruption | None,
+    known: JobRecord | None,
+    note: Callable[[JobRecord], None],
+    limit: float,
+    waiting: Patience,
 ) -> Allocation:
     check: Callable[[], None] = (lambda: None) if interruption is None else interruption.check
     cluster = prepared.settings.cluster
@@ -177,10 +214,11 @@ def _of_our_own(
         request,
         number,
         note=lambda new: note(JobRecord(id=new, hosts="", case=case)),
-        limit=cluster.SLURM_QUEUE_LIMIT,
+        limit=limit,
         check=check,
         tell=LOG.info,
         check_nodes=lambda: _refuse_drained(request.hosts),
+        patience=waiting,
     )
 
 
@@ -188,11 +226,21 @@ def out_of_service(settings: Settings, hosts: Sequence[str]) -> dict[str, str]:
     """Which of these hosts no new job gets, each with its state in words; those of an allocation around us are ours.
 
     Raises:
-        AllocationError: Slurm does not answer, or knows no such node.
+        AllocationError: Slurm does not answer for LINK_LIMIT, or knows no such node.
     """
     if not settings.cluster.needs_allocation or is_inside():
         return {}
-    return {node.name: node.in_words for node in _states(hosts) if node.is_out_of_service}
+    try:
+        states = outlast(lambda: _registered(hosts), _patience(settings))
+    except AllocationError:
+        states = _states(hosts)  # a node that has not registered by now gets no job
+    return {node.name: node.in_words for node in states if node.is_out_of_service}
+
+
+def lost_in(allocation: Allocation | None) -> str:
+    """How the job of an allocation ended, by what is no verdict on its nodes; "" while it has them."""
+    job = None if allocation is None else allocation.job()
+    return "" if job is None or not job.has_no_nodes or job.state in BLAMES_NODES else job.end_in_words
 
 
 def _states(hosts: Sequence[str]) -> list[NodeState]:
@@ -202,9 +250,18 @@ def _states(hosts: Sequence[str]) -> list[NodeState]:
         raise AllocationError(f"the nodes cannot be looked at: {error.detail}") from error
 
 
+def _registered(hosts: Sequence[str]) -> list[NodeState]:
+    """The states of nodes, of which a slurmctld that just began says "unknown" until they register with it."""
+    found = _states(hosts)
+    if unknown := [node.name for node in found if node.state.startswith("unknown")]:
+        said = f"{folded(unknown)}: unknown, not registered with slurmctld"
+        raise AllocationError(said) from SlurmError(["sinfo"], said, is_away=True)
+    return found
+
+
 def _refuse_out_of_service(hosts: tuple[str, ...]) -> None:
     """Refuse nodes that a job would wait for until somebody mends them."""
-    found = _states(hosts)
+    found = _registered(hosts)
     if unusable := [node.in_words for node in found if node.is_out_of_service]:
         raise AllocationError(f"nodes of HOSTS are out of service: {'; '.join(unusable)}")
     if unknown := sorted(set(hosts) - {node.name for node in found}):
@@ -230,7 +287,9 @@ def _hosts(prepared: PreparedRun, allocation: Allocation, job: Job | None) -> tu
     if job is None and allocation.is_unknown:
         raise AllocationError(f"Slurm knows no job {allocation.number} (any more)")
     if job is None:
-        raise AllocationError(f"slurmctld does not answer, so the nodes of job {allocation.number} are not known")
+        silence = SlurmError(["scontrol", "ping"], "no answer", is_away=True)
+        words = f"slurmctld does not answer, so the nodes of job {allocation.number} are not known"
+        raise AllocationError(words) from silence
     if job.is_over:
         raise AllocationError(job.end_in_words)
     cluster = prepared.settings.cluster

@@ -102,13 +102,13 @@ class RunningNode:
             raise
 
 
-def patience(link_limit: float, interruption: Interruption) -> Patience:
-    """How long an answer of a host is waited for: LINK_LIMIT seconds, or until the run has to end."""
+def patience(link_limit: float, interruption: Interruption | None = None) -> Patience:
+    """How long an answer of a host is waited for: LINK_LIMIT seconds, or until the run has to end, if there is one."""
     clock = own_clock()
     return Patience(
         limit=link_limit,
-        is_over=lambda: interruption.is_set() or interruption.time_is_up(),
-        check=interruption.check,
+        is_over=lambda: interruption is not None and (interruption.is_set() or interruption.time_is_up()),
+        check=(lambda: None) if interruption is None else interruption.check,
         tell=LOG.warning,
         now=clock.now,
         slept=lambda: clock.slept,

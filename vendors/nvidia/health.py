@@ -16,9 +16,10 @@ from vendors.nvidia.nvlink_fabric import not_joined, unlike_domains, untold_in
 OF_PROGRAMS = frozenset({13, 31, 32, 43, 45, 68, 69, 109})
 XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{1,20})\): (\d{1,4})")
 STATE = (
-    "persistence mode", "power limit", "default power limit", "clocks", "default clocks", "hardware slowdown",
-    "locked clocks", "uncorrected ECC errors",
+    "persistence mode", "power limit", "default power limit", "application clocks", "default application clocks",
+    "hardware slowdown", "clocks held by a setting", "uncorrected ECC errors",
 )  # fmt: skip
+APPLICATION_CLOCKS = STATE[3]
 ABSENT = ("[N/A]", "[Not Supported]", "[Requested functionality has been deprecated]")
 """The words for a value that a device or its driver does not have (application clocks go with drivers from 595 on);
 another word in brackets is why it cannot be read.
@@ -89,6 +90,9 @@ def _untold(told: Sequence[tuple[str, str]], others: dict[str, None]) -> Iterato
         if names:
             found = f"nvidia-smi does not tell: {', '.join(names)}"
             yield "state of the GPUs", found, "an answer", "look whether this GPU and driver have it", severity
+    if APPLICATION_CLOCKS in lacking:  # and no driver tells of locked ones
+        found = "whether a setting caps them does not show before the GPUs work"
+        yield "clocks of the GPUs", found, "an answer", "see the warnings of a run on them", "not seen"
 
 
 def _of_gpu(name: str, fields: list[str]) -> Iterator[Found]:

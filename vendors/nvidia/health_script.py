@@ -16,10 +16,12 @@ if [ -d "$root/sys/module/nvidia" ] && [ -n "$(ls "$root/sys/class/infiniband" 2
   else say rdma_memory dma_buf; fi
 fi
 if [ -d "$root/sys/module/nvidia" ] || [ -e /dev/nvidiactl ]; then
-  asked=index,persistence_mode,power.limit,power.default_limit,clocks.applications.graphics
-  asked=$asked,clocks.default_applications.graphics,clocks_throttle_reasons.hw_slowdown
-  asked=$asked,clocks_throttle_reasons.applications_clocks_setting,ecc.errors.uncorrected.volatile.total
-  if state=$(asks 20 nvidia-smi --query-gpu="$asked" --format=csv,noheader,nounits); then
+  gpus() { # by the name of the reasons for low clocks, which is another one in drivers before 535
+    asked=index,persistence_mode,power.limit,power.default_limit,clocks.applications.graphics
+    asked=$asked,clocks.default_applications.graphics,$1.hw_slowdown,$1.applications_clocks_setting
+    asks 20 nvidia-smi --query-gpu="$asked,ecc.errors.uncorrected.volatile.total" --format=csv,noheader,nounits
+  }
+  if state=$(gpus clocks_event_reasons) || state=$(gpus clocks_throttle_reasons); then
     printf '%s\n' "$state" | sed 's/^/gpu	/'
   else say blind "state of the GPUs	nvidia-smi is not installed, or does not answer"; fi
   asked=gpu_bus_id,remapped_rows.pending,remapped_rows.failure

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from run_benchmarks.errors import ClusterDynoError
+from run_benchmarks.hosts.outages import Patience
 from run_benchmarks.hosts.slurm import jobs
+from run_benchmarks.hosts.slurm.absence import outlast
 from run_benchmarks.hosts.slurm.client import CANCEL_SECONDS, SlurmError, call
 from run_benchmarks.hosts.slurm.jobs import Job
 from run_benchmarks.hosts.slurm.node_names import count_of, expanded
@@ -23,6 +25,7 @@ PING_SECONDS = 5.0
 END_SECONDS = 60.0  # for COMPLETING, before the accounts or slurmctld say how a job ended
 MISSING_LOOKS = 3  # queries in a row that do not know a job which was just submitted
 SHARE = re.compile(r"^\s*Nodes=(\S+) CPU_IDs=(\S+) Mem=", re.MULTILINE)
+NO_PATIENCE = Patience()
 NEXT_JOB = re.compile(r"^(?=JobId=)", re.MULTILINE)
 
 
@@ -40,6 +43,7 @@ class Allocation:
         number: its job id.
         is_ours: whether this run asked for it, and gives it back; not one in which run.py itself runs.
         surroundings: what the commands of its steps run in.
+        patience: how long slurmctld may be away as its first steps begin, and as it is given back.
         is_unknown: whether Slurm answered last that it knows no such job.
         on_end: called with the job as soon as it is known to have lost its nodes, before anybody else learns of it.
     """
@@ -47,6 +51,7 @@ class Allocation:
     number: str
     is_ours: bool
     surroundings: Surroundings = field(default_factory=Surroundings)
+    patience: Patience = field(default_factory=Patience)
     is_unknown: bool = False
     on_end: Callable[[Job], None] = lambda _: None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -78,7 +83,7 @@ class Allocation:
 
     def _ask(self) -> None:
         try:
-            call(["scontrol", "ping"], seconds=PING_SECONDS)  # squeue would wait for 18 s if slurmctld is away
+            ping()  # squeue would wait for 18 s if slurmctld is away
             found = jobs.job_of(self.number)
         except jobs.AccountsAwayError:
             self.is_unknown, self._ending_since = True, self._ending_since or time.monotonic()
@@ -149,10 +154,19 @@ class Allocation:
         if not self.is_ours:
             return ""
         try:
-            call(["scancel", self.number], seconds=CANCEL_SECONDS)
+            outlast(lambda: call(["scancel", self.number], seconds=CANCEL_SECONDS), self.patience)
         except SlurmError as error:
             return str(error)
         return ""
+
+
+def ping() -> None:
+    """Ask slurmctld for a sign of life.
+
+    Raises:
+        SlurmError: it gives none.
+    """
+    call(["scontrol", "ping"], seconds=PING_SECONDS)
 
 
 def _with_failed(host: str, suspects: tuple[str, ...], words: str) -> str:
@@ -202,6 +216,7 @@ def obtain(
     check: Callable[[], None],
     tell: Callable[[str], None],
     check_nodes: Callable[[], None] = lambda: None,
+    patience: Patience = NO_PATIENCE,
 ) -> Allocation:
     """The job of that number, or a new one if it is None, once its nodes are ours; cancelled if that fails.
 
@@ -211,13 +226,14 @@ def obtain(
         check: called often; its exception ends the waiting.
         tell: receives why the job waits, and each other reason after it.
         check_nodes: called at each look at a job that waits for nodes that are away; its exception ends the waiting.
+        patience: the allocation's.
 
     Raises:
         AllocationError: Slurm refuses the job, or it does not begin.
         Exception: whatever `check`, `check_nodes` or `note` raises.
     """
     try:
-        allocation = Allocation(number=number or _submit(request), is_ours=True)
+        allocation = Allocation(number=number or _submit(request), is_ours=True, patience=patience)
     except SlurmError as error:
         raise AllocationError(f"Slurm gives no nodes: {error.detail}") from error
     try:

@@ -13,7 +13,11 @@ CANCEL_SECONDS = 20.0
 PROGRAMS = ("SBATCH", "SALLOC", "SRUN", "SQUEUE", "SACCT", "SINFO", "SCONTROL", "SCANCEL")
 USERS_OWN = tuple(f"{name}_" for name in ("SLURM", "SLURMD", *PROGRAMS))
 KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")  # where slurmctld is, and a token by which it knows the user
-AWAY = ("Unable to contact slurm controller", "Socket timed out", "Connection refused", "Unable to contact slurm")
+# Of Slurm's own words (libslurm, slurm_errno.c) those for a slurmctld that is gone, begins, or ends as it is asked.
+AWAY = (
+    "Unable to contact slurm", "Socket timed out", "Connection refused", "Communication connection failure",
+    "Zero Bytes were transmitted or received", "in standby mode",
+)  # fmt: skip
 LINES_SHOWN = 3
 
 
@@ -57,5 +61,10 @@ def call(argv: Sequence[str], *, seconds: float = CALL_SECONDS, text: str | None
         ) from error
     if done.returncode != 0:
         said = tail(done.stderr or done.stdout, LINES_SHOWN) or f"exit code {done.returncode}"
-        raise SlurmError(argv, said, is_away=any(words in said for words in AWAY))
+        raise SlurmError(argv, said, is_away=says_away(said))
     return done.stdout
+
+
+def says_away(text: str) -> bool:
+    """Whether a command of Slurm says that slurmctld did not answer it."""
+    return any(words in text for words in AWAY)

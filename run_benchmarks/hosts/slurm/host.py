@@ -19,14 +19,23 @@ from typing import IO
 
 from docker import APIClient
 
-from run_benchmarks.errors import ConnectError, DeadlineError, LinkLostError, TaskError, shown, tail
+from run_benchmarks.errors import (
+    ClusterDynoError,
+    ConnectError,
+    DeadlineError,
+    LinkLostError,
+    TaskError,
+    shown,
+    tail,
+)
 from run_benchmarks.hosts.base import CANCELLED, Capture, Completed, ConnectionAdvice
 from run_benchmarks.hosts.docker_client import Check
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.hosts.login_shell import BEGIN, OWN_CLOCK_SECONDS, Beginning
 from run_benchmarks.hosts.outages import OutOfReachError
-from run_benchmarks.hosts.slurm.allocation import Allocation
-from run_benchmarks.hosts.slurm.client import SlurmError, environment
+from run_benchmarks.hosts.slurm.absence import outlast
+from run_benchmarks.hosts.slurm.allocation import Allocation, ping
+from run_benchmarks.hosts.slurm.client import SlurmError, environment, says_away
 from run_benchmarks.hosts.slurm.script import Surroundings, step_argv
 
 # Arguments: seconds after which the node itself kills the command, then the command.
@@ -69,14 +78,14 @@ class SlurmHost:
             return self.name
 
     def connect(self) -> None:
-        """Run a first step there.
+        """Run a first step there, again while slurmctld is away, for as long as the allocation says.
 
         Raises:
             ConnectError: no step can be started.
             JobOverError: the job is over.
         """
         if not self._is_connected:
-            self.reconnect()
+            outlast(self.reconnect, self._allocation.patience, _is_absence)
 
     def reconnect(self) -> None:
         """Run a step there.
@@ -214,6 +223,17 @@ class SlurmHost:
     def open_docker(self, timeout: int, check: Check | None = None) -> APIClient:
         """Refused, whatever `timeout` in seconds: a node of Slurm is not asked for a Docker engine."""
         return self.docker()
+
+
+def _is_absence(error: ClusterDynoError) -> bool:
+    """Whether no step was begun since slurmctld is away."""
+    if not isinstance(error, ConnectError):
+        return False
+    try:
+        ping()
+    except SlurmError:
+        return True
+    return says_away(error.detail)
 
 
 def reported(done: Completed) -> tuple[int | None, str]:

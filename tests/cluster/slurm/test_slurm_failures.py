@@ -20,6 +20,7 @@ from tests.cluster.slurm.controller import CASE, SlurmController
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(600)]
 AWAY_SECONDS = 60.0
+RESTART_SECONDS = 40.0  # longer than Slurm's own commands wait
 KILLED_SECONDS = 10.0  # in which Slurm notices that a step has lost its srun
 STEP_MODULE = "training.benchmarks.driver.launch.step"
 WAITING: dict[str, object] = {**CASE, **WAITS}
@@ -288,6 +289,21 @@ def kill_step(controller: SlurmController, host: str) -> None:
 def is_srun_of(process: psutil.Process, jobs: list[str]) -> bool:
     """Whether it is an srun of one of these jobs."""
     return process.info["name"] == "srun" and any(f"--jobid={job}" in (process.info["cmdline"] or ()) for job in jobs)
+
+
+def test_an_acceptance_waits_for_a_slurmctld_that_is_away_as_it_asks_for_nodes(on_its_own: SlurmController) -> None:
+    controller, cluster = on_its_own, on_its_own.cluster
+    controller.configure_cluster(HOSTS=["node1", "node2"])
+    cluster.stop("slurmctld")
+    process = controller.start("accept", "--nproc", "1", "--rungs", "health", "--budget", "15m")
+    time.sleep(RESTART_SECONDS)
+    cluster.start_controller()
+    answer = controller.finish(process)
+    (file,) = controller.logs.glob("accept*/accept.json")
+    record = json.loads(file.read_text())
+    assert record["hosts"] == {"node1": "accepted", "node2": "accepted"} and answer.exit_code == 0, answer.output
+    assert "slurmctld does not answer, or just began; asking again for 120 s" in answer.output, answer.output
+    assert controller.jobs() == []
 
 
 def test_a_round_outlives_a_minute_without_slurmctld_and_one_without_the_accounts(on_its_own: SlurmController) -> None:

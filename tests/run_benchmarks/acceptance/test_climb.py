@@ -254,7 +254,9 @@ def test_a_run_that_was_not_made_says_of_no_host_that_it_fails_without_it_and_su
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_hosts_whose_health_was_not_looked_at_are_not_accepted_and_fail_their_rung(when: str) -> None:
     cluster = Cluster({})
-    looked = Looked(sick={"n5": ["ssh: no route"]}, unasked={"n0": ["kernel log"], "n1": [], "n5": ["health"]})
+    looked = Looked(
+        sick={"n5": ["ssh: no route"]}, unasked={"n0": ["kernel log: no journal"], "n1": [], "n5": ["health"]}
+    )
     made, gates = cluster.begun(), [Looked(), looked, looked] if when == "after" else []
     made.examine = lambda hosts: looked if when == "before" else Looked()
     made.gate = lambda hosts: gates.pop(0) if gates else Looked()
@@ -262,9 +264,20 @@ def test_hosts_whose_health_was_not_looked_at_are_not_accepted_and_fail_their_ru
         made.step(rung)
     (failed,) = (rung for rung in made.rungs if rung.verdict == "fail")
     assert failed.rung == (HEALTH if when == "before" else NETWORK)
-    assert failed.reasons == ["not looked at on n0: kernel log"] and [*failed.out] == ["n5"]
+    assert failed.reasons == ["not looked at on n0: kernel log: no journal"] and [*failed.out] == ["n5"]
     assert made.states() == dict.fromkeys(HOSTS, "accepted") | {"n0": "not tested", "n5": "out"} and not made.ready
-    assert Words("zh").reason(failed.reasons[0]) == "在 n0 上未检查：内核日志"
+    assert Words("zh").reason(failed.reasons[0]) == "在 n0 上未检查：内核日志：没有日志记录"
+
+
+def test_hosts_that_say_in_many_words_why_they_were_not_looked_at_are_one_reason() -> None:
+    cluster = Cluster({})
+    made = cluster.begun()
+    unasked = {host: [f"health: {host} took too long", "NVLinks: no answer"] for host in HOSTS}
+    made.examine = lambda hosts: Looked(unasked=unasked)
+    named = ", ".join(HOSTS[:5]) + " and 1 more"
+    assert made.step(HEALTH).reasons == [
+        f"not looked at on {named}: {what}" for what in ("NVLinks: no answer", "health")
+    ]
 
 
 @pytest.mark.parametrize("how", ["comes and goes", "is left in doubt"])

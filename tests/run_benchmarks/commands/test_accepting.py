@@ -7,10 +7,12 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +35,10 @@ from run_benchmarks.commands.accepting import (
 from run_benchmarks.commands.options import Request, asked_for
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.hosts.slurm.allocation import AllocationError
+from run_benchmarks.hosts.slurm import allocation as allocations
+from run_benchmarks.hosts.slurm.allocation import Allocation, AllocationError
+from run_benchmarks.hosts.slurm.host import SlurmHost
+from run_benchmarks.hosts.slurm.jobs import Job
 from run_benchmarks.hosts.slurm.nodes import NodeState
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.results.records import record_text
@@ -152,7 +157,7 @@ def test_a_node_that_slurm_has_out_of_service_is_taken_out_and_the_others_are_lo
 ) -> None:
     states = [NodeState(name=name, state="down*" if name == "n1" else "idle", reason="") for name in ("n0", "n1", "n2")]
     monkeypatch.setattr(allocation, "states_of", lambda hosts: [each for each in states if each.name in hosts])
-    monkeypatch.setattr(accepting, "allocated", contextlib.nullcontext)
+    monkeypatch.setattr(accepting, "allocated", lambda planned, **_: contextlib.nullcontext(planned))
     monkeypatch.setattr(
         accepting,
         "connected",
@@ -164,7 +169,7 @@ def test_a_node_that_slurm_has_out_of_service_is_taken_out_and_the_others_are_lo
     asked = asked._replace(changes=changes)
     seen: list[str] = []
 
-    def looked(reached: Sequence[str], reports: Mapping[str, HostReport], plan: object, data: object) -> None:
+    def looked(reached: Sequence[str], reports: Mapping[str, HostReport], _: object, data: object, __: object) -> None:
         seen.extend(reached)
         assert data == ["/data/of/mine"], "of the user's own cases, which are not planned"
         reports["n2"].add("kernel log", "no permission", "an answer", "give it", "blind")
@@ -174,7 +179,7 @@ def test_a_node_that_slurm_has_out_of_service_is_taken_out_and_the_others_are_lo
     monkeypatch.setattr(accepting, "examine_health", looked)
     found = Acceptance(asked, asked.settings(), tmp_path, 1).gate(["n0", "n1", "n2"])
     assert seen == ["n0", "n2"] and found.sick == {"n1": ["Slurm: n1 is down*: look why with sinfo -R"]}
-    assert found.unasked == {"n0": [], "n2": ["kernel log"]}, "one tool that n0 lacks is another matter"
+    assert found.unasked == {"n0": [], "n2": ["kernel log: no permission"]}, "one tool that n0 lacks is another matter"
     states[1] = NodeState(name="n1", state="drained", reason="clusterdyno accept1: device 3: slow")
     (said,) = Acceptance(asked, asked.settings(), tmp_path, 1).gate(["n0", "n1", "n2"]).sick["n1"]
     resume = "scontrol update nodename=n1 state=resume"
@@ -188,14 +193,18 @@ def test_nodes_that_slurm_takes_out_of_service_while_a_job_waits_are_taken_out(
 ) -> None:
     drained: list[str] = []
     asked_for_jobs: list[list[str]] = []
+    waited: list[float] = []
+    clock = [0.0]
 
     def states_of(hosts: Sequence[str]) -> list[NodeState]:
         of = {name: "drained" if name in drained else "idle" for name in hosts}
         return [NodeState(name=name, state=state, reason="disk", by="alice") for name, state in of.items()]
 
     @contextlib.contextmanager
-    def allocated(planned: PreparedRun) -> Iterator[PreparedRun]:
+    def allocated(planned: PreparedRun, queue_seconds: float) -> Iterator[PreparedRun]:
         asked_for_jobs.append(list(planned.settings.cluster.HOSTS))
+        waited.append(queue_seconds)
+        clock[0] += 60.0
         if len(drained) < 2:
             drained.append(f"n{len(drained) + 1}")
             raise AllocationError(f"nodes of HOSTS are out of service: {drained[-1]}")
@@ -209,8 +218,11 @@ def test_nodes_that_slurm_takes_out_of_service_while_a_job_waits_are_taken_out(
         lambda cluster, _: contextlib.nullcontext({name: LocalHost(name) for name in cluster.HOSTS}),
     )
     monkeypatch.setattr(accepting, "examine_health", lambda *_: None)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     asked = asked_of(tmp_path, "cpu", 3)
-    (tmp_path / "cluster_conf.py").write_text("LAUNCHER = 'slurm'\nHOSTS = ['n0', 'n1', 'n2']\n")
+    (tmp_path / "cluster_conf.py").write_text(
+        "LAUNCHER = 'slurm'\nHOSTS = ['n0', 'n1', 'n2']\nSLURM_QUEUE_LIMIT = 100\n"
+    )
     asked = asked._replace(changes=asked.changes.model_copy(update={"sets": ("RUNTIME=slurm",)}))
     acceptance = Acceptance(asked, asked.settings(), tmp_path, 1)
     found = acceptance.gate(["n0", "n1", "n2"])
@@ -218,6 +230,7 @@ def test_nodes_that_slurm_takes_out_of_service_while_a_job_waits_are_taken_out(
         name: [f"Slurm: {name} is drained (disk; by alice): look why with sinfo -R"] for name in ("n1", "n2")
     }
     assert asked_for_jobs == [["n0", "n1", "n2"], ["n0", "n2"], ["n0"]]
+    assert waited == [100.0, 40.0, 0.0], "SLURM_QUEUE_LIMIT altogether"
     drained.clear()
     monkeypatch.setattr(accepting, "out_of_service", lambda *_: {})
     with pytest.raises(AllocationError):
@@ -226,6 +239,32 @@ def test_nodes_that_slurm_takes_out_of_service_while_a_job_waits_are_taken_out(
     monkeypatch.setattr(starting, "start", lambda settings: (EXIT_CHECK, tmp_path / "run7"))
     with pytest.raises(NoNodesError, match="run7 got no nodes of Slurm"):
         acceptance.run("single1", rungs.stages_of("single", "cpu", ["n0"], 1)[0], ["n0"], 9)
+
+
+@pytest.mark.parametrize(("state", "is_host_s"), [("PREEMPTED", False), ("CANCELLED", False), ("NODE_FAIL", True)])
+@pytest.mark.parametrize("is_before", [True, False])
+def test_a_job_that_somebody_ends_during_a_look_accuses_no_host(
+    is_before: bool, state: str, is_host_s: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Allocation(number="7", is_ours=True)
+    monkeypatch.setattr(held, "job", lambda: Job(id="7", state=state, hosts=("n0",)))
+    host = SlurmHost("n0", held)
+    monkeypatch.setattr(host, "reconnect", lambda: host._check_job(None))
+
+    def reached(*_: object) -> Any:
+        return contextlib.nullcontext((replace(planned, allocation=held), {"n0": host}, {}))
+
+    asked = asked_of(tmp_path, "cpu", 1)
+    acceptance = Acceptance(asked, asked.settings(), tmp_path, 1)
+    planned = acceptance.look(["n0"])
+    monkeypatch.setattr(acceptance, "reached", reached)
+    monkeypatch.setattr(allocations, "states_of", lambda hosts: [])
+    look = acceptance.examine if is_before else acceptance.gate
+    if is_host_s:
+        assert "NODE_FAIL" in look(["n0"]).sick["n0"][0]
+    else:
+        with pytest.raises(AllocationError, match=rf"^Slurm's job 7 is over: .* \({state}\) on n0$"):
+            look(["n0"])
 
 
 def test_sigterm_while_devices_are_counted_gives_back_what_was_allocated(

@@ -200,8 +200,25 @@ def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Pat
     ],
 )
 def test_a_host_is_judged_by_each_line(line: str, severity: str) -> None:
-    (found,) = said({"n0": parsed(f"{line}\nend\tok\n")}).values()
-    assert found == severity
+    found = said({"n0": parsed(f"{line}\nend\tok\n")})
+    assert {*found.values()} == {severity} and len(found) == 1 + any("clocks of the GPUs" in key for key in found)
+
+
+@pytest.mark.parametrize(("clocks", "is_said"), [(DEPRECATED, True), ("[N/A]", True), ("1980", False)])
+def test_where_a_driver_tells_no_application_clocks_it_is_said_that_a_cap_was_not_looked_for(
+    clocks: str, is_said: bool
+) -> None:
+    line = f"gpu\t0, Enabled, 700.00, 700.00, {clocks}, {clocks}, Not Active, Not Active, 0\nend\tok\n"
+    key = ("n0", "clocks of the GPUs", "whether a setting caps them does not show before the GPUs work")
+    assert said({"n0": parsed(line)}).get(key) == ("not seen" if is_said else None)
+
+
+@pytest.mark.parametrize("name", ["clocks_event_reasons", "clocks_throttle_reasons"])
+def test_the_reasons_for_low_clocks_are_asked_for_by_the_name_that_the_driver_knows(name: str, tmp_path: Path) -> None:
+    line = "0, Enabled, 7, 7, 1, 1, Active, Not Active, 0"
+    tool = f"case $* in *query-gpu=index*,{name}.*) echo '{line}' ;; *) exit 2 ;; esac"
+    found = said({"n0": looked(tree(tmp_path, host_files()), programs={"nvidia-smi": tool})})
+    assert found["n0", "GPU 0", "the hardware holds its clocks down: heat, power brake or supply"] == "failure"
 
 
 def test_gpus_without_nvlinks_are_bad_only_where_most_have_some() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -116,6 +117,21 @@ def test_a_job_waits_no_longer_for_a_node_that_somebody_drains(monkeypatch: pyte
         _refuse_drained(("n1", "n2"))
     _refuse_drained(("n1",))
     _refuse_drained(())
+
+
+def test_a_node_that_has_not_registered_with_a_new_slurmctld_is_waited_for_and_else_out_of_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = ["unknown", "unknown", "idle"]
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    monkeypatch.setattr(
+        allocating, "states_of", lambda _: [NodeState(name="n1", state=told.pop(0) if told else "unknown", reason="")]
+    )
+    cluster = SimpleNamespace(needs_allocation=True, LINK_LIMIT=60.0)
+    settings: Any = SimpleNamespace(cluster=cluster)
+    assert allocating.out_of_service(settings, ["n1"]) == {} and not told
+    cluster.LINK_LIMIT = 0.0
+    assert allocating.out_of_service(settings, ["n1"]) == {"n1": "n1 is unknown"}
 
 
 def test_a_node_that_its_job_went_on_without_is_lost_and_the_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
