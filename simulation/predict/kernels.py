@@ -34,12 +34,22 @@ LATENT_WIDTHS = 2 * 512 + 64
 WEIGHT_BYTES = {"bf16": 2.0, "fp8": 1.0, "nvfp4": 0.5625}
 """Of a weight; 16 of four bits have a scale of eight."""
 
+MEASURED, INTERPOLATED, EXTRAPOLATED = "measured", "interpolated", "extrapolated"
+"""Where a time is from. Extrapolated: at the rate of the tables' edge."""
+
 
 class Grid(NamedTuple):
     """Measured times on a grid of sizes: the logarithm of us for one unit of work. Points may be missing."""
 
     axes: tuple[tuple[int, ...], ...]
     values: dict[tuple[int, ...], float]
+
+    def source(self, place: Sequence[float]) -> str:
+        """Where the value at a place is from."""
+        if tuple(place) in self.values:
+            return MEASURED
+        inside = all(axis[0] <= size <= axis[-1] for axis, size in zip(self.axes, place, strict=True))
+        return INTERPOLATED if inside else EXTRAPOLATED
 
     def at(self, place: Sequence[float]) -> float:
         """The value at a place, straight in the logarithms of the sizes; beyond the grid that of its edge."""
@@ -158,13 +168,14 @@ def latent_decode_us(gpu: str, context: float, batch: int, heads: int, widths: i
 
 class ExpertRates(NamedTuple):
     """Of experts' kernels: us of a pass at least, the rate at which weights are read, that of products, and that of
-    tokens' copies, which are sorted, weighted and summed.
+    tokens' copies, which are sorted, weighted and summed. p90: in %, what nine of ten of the tables' times are within.
     """
 
     us: float
     weights_GBps: float  # noqa: N815 - the unit's own spelling
     TFLOPS: float
     copies_GBps: float  # noqa: N815
+    p90: float
 
 
 @cache
@@ -196,6 +207,11 @@ def all_reduce_us(gpu: str, ranks: int, size: float) -> float:
         KeyError: nothing was measured of this GPU.
     """
     return exp(grids()[REDUCE, gpu, "bf16"].at((ranks, size))) * size
+
+
+def all_reduce_source(gpu: str, ranks: int, size: float) -> str:
+    """Where that time is from."""
+    return grids()[REDUCE, gpu, "bf16"].source((ranks, size))
 
 
 @cache
