@@ -15,7 +15,7 @@ each table of an engine as much, by 2500 of its rows) with the least mean error 
 
 import csv
 import lzma
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import product
 from math import exp, log
@@ -168,21 +168,30 @@ def latent_decode_us(gpu: str, context: float, batch: int, heads: int, widths: i
 
 class ExpertRates(NamedTuple):
     """Of experts' kernels: us of a pass at least, the rate at which weights are read, that of products, and that of
-    tokens' copies, which are sorted, weighted and summed. p90: in %, what nine of ten of the tables' times are within.
+    tokens' copies, which are sorted, weighted and summed.
     """
 
     us: float
     weights_GBps: float  # noqa: N815 - the unit's own spelling
     TFLOPS: float
     copies_GBps: float  # noqa: N815
-    p90: float
+
+
+def _expert_rows() -> Iterator[tuple[tuple[str, str], dict[str, str]]]:
+    for row in csv.DictReader(EXPERTS.read_text(encoding="utf-8").splitlines()):
+        yield (row["gpu"], row["dtype"]), row
 
 
 @cache
 def expert_rates() -> dict[tuple[str, str], ExpertRates]:
     """The measured rates of experts' kernels, by GPU and type of the products."""
-    rows = csv.DictReader(EXPERTS.read_text(encoding="utf-8").splitlines())
-    return {(row["gpu"], row["dtype"]): ExpertRates(*(float(row[key]) for key in ExpertRates._fields)) for row in rows}
+    return {key: ExpertRates(*(float(row[name]) for name in ExpertRates._fields)) for key, row in _expert_rows()}
+
+
+@cache
+def expert_errors() -> dict[tuple[str, str], float]:
+    """In %, what nine of ten of the tables' times are within that those rates explain."""
+    return {key: float(row["p90"]) for key, row in _expert_rows()}
 
 
 def experts_us(gpu: str, dtype: str, copies: float, pairs: float, experts: int, sizes: tuple[int, int]) -> float:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from simulation.predict import kernels, operations
 from simulation.predict.duration import STREAMS, Sent, Stopwatch
 from simulation.predict.iteration import Prediction
-from simulation.predict.kernels import EXTRAPOLATED, INTERPOLATED, MEASURED
 from simulation.predict.operations import Attention, Decoding, Experts, Operation, Part, Product, Traffic
 from workloads.job.weights import layers_of
 
+MEASURED, INTERPOLATED, EXTRAPOLATED = kernels.MEASURED, kernels.INTERPOLATED, kernels.EXTRAPOLATED
 ROOFLINE, FITTED = "roofline", "fitted"
 """By the memory's rate; by rates that were fitted to tables of experts."""
 ERRORS: Mapping[str, float | None] = {
@@ -57,7 +57,7 @@ def kernels_by(watch: Stopwatch, its: operations.Parts, counts: tuple[int, int, 
                     name, us = watch.timed(each)
                     source = source_of(watch, each)
                     error = (
-                        kernels.expert_rates()[watch.machine.gpu, watch.precision].p90
+                        kernels.expert_errors()[watch.machine.gpu, watch.precision]
                         if source == FITTED
                         else ERRORS[source]
                     )

@@ -78,7 +78,7 @@ def _stage(job: TrainingJob, stage: int, of_layers: Sequence[tuple[float, float]
     if stage == job.pp - 1:
         # Logits and their gradient (torch's own loss: in float32, and the softmax), the head's input and its gradient.
         logits = 3 * SINGLE if job.of_torch else 2 * HALF
-        head = job.tokens * (logits * job.vocab / job.tp + 2 * HALF * job.hidden / job.split)
+        head = job.tokens * (logits * job.words + 2 * HALF * job.hidden / job.split)
     unused = 0.0 if job.of_torch else HALF * sum(held.matrices)
     passing = unused + states.passing + _received(job, stage)
     at_once = _Moment(states.gradients, _live_batches(job, stage) * layers, max(peak, head) + passing)
@@ -132,7 +132,7 @@ def _of_replica(job: TrainingJob, held: StageWeights, all_: _Moment, added: tupl
     and no gradient of the logits; in the backward pass the copies of one layer.
     """
     peak, head = added
-    loss = max(0.0, head - SINGLE * job.tokens * job.vocab / job.tp)
+    loss = max(0.0, head - SINGLE * job.tokens * job.words)
     return (
         all_._replace(transient=HALF * (held.shared + held.experts) + loss),
         all_._replace(transient=HALF * (held.shared - held.layers + held.widest) + max(peak, head)),

@@ -32,6 +32,7 @@ class TrainingJob:
     attends to all, 0: none.
     power_limit: watts a GPU may draw; memory_GBps: of its memory; 0: the GPU's own. compiled: torch.compile fuses what
     lies between products (Megatron-LM's own kernels always do). autocast: where nothing fuses it, norms are in 32 bits.
+    whole_logits: each tensor-parallel rank gathers the logits of all words, as our trainer's; else it has its part.
     """
 
     name: str
@@ -78,6 +79,7 @@ class TrainingJob:
     megatron: bool = False
     cudnn: bool = False
     autocast: bool = False
+    whole_logits: bool = False
     window: int = 0
     full_every: int = 0
 
@@ -132,6 +134,11 @@ class TrainingJob:
     def eager(self) -> bool:
         """Whether each of torch's operators between products reads and writes memory."""
         return self.of_torch and not self.compiled
+
+    @property
+    def words(self) -> float:
+        """Words whose logits a rank has."""
+        return self.vocab / (1 if self.whole_logits else self.tp)
 
     @property
     def split(self) -> int:

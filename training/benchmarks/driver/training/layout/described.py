@@ -50,6 +50,7 @@ def described_job(config: TrainingConfig, *, world_size: int, per_node: int) -> 
         recompute=ELEMENTWISE if recompute == "selective" else recompute, distributed_optimizer=False, grad_bytes=4,
         overlap=True, fused_loss=False, tied=bool(model["tied_embeddings"]),
         compiled=config.compile_backend is not None, autocast=are_norms_cast(),
+        whole_logits=True,
     )  # fmt: skip
 
 
