@@ -21,12 +21,12 @@ def bytes_of_ranks(
 ) -> list[float] | None:
     """Peaks in bytes on each rank of a pipeline, or on one rank, by predict's memory model; None: it does not know.
 
-    allocated: without what the allocator keeps for streams whose tensors are not there at the peak.
+    allocated: without what the allocator keeps: for streams whose tensors are not there at the peak, and fragments.
     """
     job = described_job(config, world_size=world_size, per_node=per_node)
     if job is None:
         return None
-    return [memory.GIB * (each.allocated if allocated else each.at_once) for each in memory.memory_of(job)]
+    return [memory.GIB * (each.allocated if allocated else each.reserved) for each in memory.memory_of(job)]
 
 
 def described_job(config: TrainingConfig, *, world_size: int, per_node: int) -> TrainingJob | None:
