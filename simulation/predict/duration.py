@@ -230,7 +230,7 @@ class Stopwatch:
         found = nvlink_us(gpu, op, measured, int(size), self.machine.nvlink_GBps)
         assert found is not None
         us = found * (1 - 1 / ranks) / (1 - 1 / measured)
-        if ranks > measured or gpu != self.machine.gpu or MEASURED_AS[gpu] != gpu:
+        if gpu != self.machine.gpu or MEASURED_AS[gpu] != gpu:
             return us, kernels.EXTRAPOLATED
         return us, _IN_TABLE[place_in_table(gpu, op, ranks, int(size))]
 
