@@ -86,7 +86,7 @@ def nvlink_us(gpu_type: str, collective: str, ranks: int, size: int, nvlink: flo
 
 
 def place_in_table(gpu_type: str, collective: str, ranks: int, size: float) -> int:
-    """0: that size was measured among as many GPUs; -1: it lies between those that were, 1: outside.
+    """0: those `size` bytes were measured among as many GPUs; -1: it lies between those that were, 1: outside.
 
     Raises:
         KeyError: nothing was measured of this GPU type or collective.

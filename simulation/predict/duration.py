@@ -93,7 +93,7 @@ class Links(Protocol):
         """A collective of `size` bytes in all its groups; None: its time follows from rates."""
 
     def source(self, op: str, ranks: int, stride: int, size: float) -> str:
-        """Where such a time is from."""
+        """Where the time of so many bytes (`size`) is from."""
 
 
 class Stopwatch:

@@ -219,7 +219,7 @@ def all_reduce_us(gpu: str, ranks: int, size: float) -> float:
 
 
 def all_reduce_source(gpu: str, ranks: int, size: float) -> str:
-    """Where that time is from."""
+    """Where the time of a sum of `size` bytes is from."""
     return grids()[REDUCE, gpu, "bf16"].source((ranks, size))
 
 

@@ -45,7 +45,7 @@ class Memory:
 
     @property
     def at_once(self) -> float:
-        """What all streams need, each with a part of the allocator's of its own."""
+        """GiB that all streams need, each with a part of the allocator's of its own."""
         return self.allocated + self.pooled
 
     @property

@@ -57,7 +57,7 @@ def bytes_of_ranks(
 def traced_stages(
     benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_size: int, per_node: int, kernels: Kernels
 ) -> list[float]:
-    """The same of a pipeline by tensors without storage."""
+    """Peak bytes on each rank of a pipeline by tensors without storage."""
     shards = config.ranks_of_a_copy(world_size=world_size, per_node=min(per_node, world_size))
     return [
         _states(config, parameters_of_rank(benchmark, config, rank), shards)
