@@ -85,6 +85,26 @@ def nvlink_us(gpu_type: str, collective: str, ranks: int, size: int, nvlink: flo
     return least + carried
 
 
+def place_in_table(gpu_type: str, collective: str, ranks: int, size: float) -> int:
+    """0: those `size` bytes were measured among as many GPUs; -1: it lies between those that were, 1: outside.
+
+    Raises:
+        KeyError: nothing was measured of this GPU type or collective.
+    """
+    sizes, smallest, largest = _measured_sizes(MEASURED_AS[gpu_type], OF_CELL[collective])
+    if size in sizes.get(ranks, ()):
+        return 0
+    return -1 if min(sizes) <= ranks <= max(sizes) and smallest <= size <= largest else 1
+
+
+@cache
+def _measured_sizes(gpu_type: str, operation: str) -> tuple[dict[int, set[float]], float, float]:
+    """By number of GPUs the measured bytes; the fewest and the most of all."""
+    found = {gpus: {*sizes} for gpus, (sizes, _) in _curves()[gpu_type, operation].items()}
+    every = set[float]().union(*found.values())
+    return found, min(every), max(every)
+
+
 def _at(curve: _Curve, size: int) -> float:
     """The log of us between measured sizes, straight in their logarithms; beyond the last at its bandwidth."""
     sizes, us = curve

@@ -11,8 +11,8 @@ from dataclasses import replace
 from math import exp, log
 
 from simulation.predict.iteration import predict
-from simulation.predict.job import TrainingJob
 from simulation.predict.machine import Factors, Machine
+from workloads.job.training_job import TrainingJob
 
 MEASURED_SIGMA = 0.05
 """Of a layout: repeats of SimuMax's scatter by 4 to 10 %."""

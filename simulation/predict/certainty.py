@@ -7,7 +7,7 @@ Megatron-Bridge, torchtitan, one H100, one H200): tests/simulation/predict/test_
 from typing import NamedTuple
 
 from simulation.predict.iteration import Prediction
-from simulation.predict.job import TrainingJob
+from workloads.job.training_job import TrainingJob
 
 ASSUMED = 1.25
 """By how much an interval widens where the factor of sustained products is of another GPU or precision."""
@@ -99,6 +99,25 @@ def _unknown_scaling(job: TrainingJob) -> list[str]:
     if job.of_torch and job.precision == "fp8" and job.scaling in ("mxfp8", "delayed"):
         return [f"{job.scaling} scaling has no effect here: torch's FP8 is timed with a scale for a tensor"]
     return []
+
+
+def memory_source(job: TrainingJob) -> str:
+    """Where the memory is from, whose measurements hold it, and what of the job none of these has."""
+    own = job.of_torch and not job.replicated and job.dp * job.cp == 1
+    unknown = (
+        (f"{job.recompute} recomputation", job.recompute != "none" and (own or not job.of_torch)),
+        (job.precision, job.precision != "bf16" and (own or not job.of_torch)),
+        ("interleaved stages", job.vpp > 1),
+        ("Megatron's FSDP", job.megatron),
+        ("DDP", job.replicated),
+        *((name, job.of_torch and is_there) for name, is_there in (
+            ("tensor parallelism", job.tp > 1), ("pipelines", job.pp > 1), ("divided sequences", job.cp > 1),
+            ("experts", bool(job.experts)),
+        )),
+    )  # fmt: skip
+    by = "one H100's allocated bytes" if own else "torchtitan's reserved ones" if job.of_torch else "SimuMax's on B200"
+    beyond = ", ".join(name for name, is_there in unknown if is_there)
+    return f"counted, held against {by}" + f"; extrapolated to {beyond}" * bool(beyond)
 
 
 FLAT_MFU = 0.40

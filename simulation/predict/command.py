@@ -14,9 +14,9 @@ from common.whole_files import STDOUT, write_all, write_whole
 from simulation.common.dialect import DEFAULT_DIALECT
 
 if TYPE_CHECKING:  # the start of the command needs neither
-    from simulation.predict.job import TrainingJob
     from simulation.predict.machine import Machine
     from simulation.predict.network import Network
+    from workloads.job.training_job import TrainingJob
 
 ROW_OPTIONS = {
     "gpu": ("--gpu", "GPU type: A100, H100, H200, B200, B300, GB200, GB300, L40S"),

@@ -1,13 +1,12 @@
 """Times the operations of a rank on a machine, in microseconds, by class."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from simulation.analytical.nccl_tuning import ONE_HOP_US
-from simulation.analytical.nvlink_times import MEASURED_AS, nvlink_us
+from simulation.analytical.nvlink_times import MEASURED_AS, nvlink_us, place_in_table
 from simulation.predict import kernels
 from simulation.predict.attention import over_tables
-from simulation.predict.job import TrainingJob
 from simulation.predict.machine import MEMORY_SHARE, NIC_SHARE, Machine
 from simulation.predict.operations import (
     ALL_REDUCE,
@@ -30,6 +29,7 @@ from simulation.predict.operations import (
     Product,
     Traffic,
 )
+from workloads.job.training_job import ELEMENTWISE, TrainingJob
 
 LAUNCH_US = 20.6
 """Between two kernels that a host starts one by one from Python; a part is never shorter than its kernels' launches.
@@ -57,6 +57,9 @@ EXPOSED = 0.3
 and 0.6 the best for either half of Megatron-Bridge's layouts, dense or with experts (test_measured.py).
 """
 MEASURED_GPUS = 8
+SIMULATED, COST_MODEL = "simulated", "cost model"
+"""Sources of collectives that no table has: flows over a network's links; bytes over rates."""
+_IN_TABLE = (kernels.MEASURED, kernels.EXTRAPOLATED, kernels.INTERPOLATED)  # by place_in_table
 _SAME_AS = {"B300": "B200", "GB300": "GB200"}  # whose NVLink times were not measured
 
 
@@ -69,6 +72,17 @@ class Times(dict[str, float]):
             self[key] = self.get(key, 0.0) + count * us
 
 
+class Sent(NamedTuple):
+    """A collective or message: its ranks and how far they are apart, bytes of the buffer, us of one, its source."""
+
+    op: str
+    ranks: int
+    stride: int
+    bytes: float
+    us: float
+    source: str
+
+
 class Links(Protocol):
     """The model that times collectives between servers: simulation.predict.network."""
 
@@ -78,12 +92,18 @@ class Links(Protocol):
     def collective_us(self, op: str, ranks: int, stride: int, size: float, gpus: int) -> float | None:
         """A collective of `size` bytes in all its groups; None: its time follows from rates."""
 
+    def source(self, op: str, ranks: int, stride: int, size: float) -> str:
+        """Where the time of so many bytes (`size`) is from."""
+
 
 class Stopwatch:
-    """Times operations of one job on one machine."""
+    """Times operations of one job on one machine; is_engine: as an inference engine runs them."""
+
+    is_engine = False
 
     def __init__(self, job: TrainingJob, machine: Machine, network: Links | None = None) -> None:
         self.job, self.machine, self._network = job, machine, network
+        self.sent: dict[Sent, None] = {}
         self.precision, self.shortest_us = job.precision, kernels.shortest_us(machine.gpu)
         self._bytes_us = machine.memory_GBps * 1e3 * MEMORY_SHARE
 
@@ -175,47 +195,60 @@ class Stopwatch:
         """A collective of `size` bytes among `ranks` that are `stride` apart."""
         if ranks <= 1 or size < 1:
             return 0.0
+        us, source = self.timed_collective(op, ranks, stride, size)
+        self.sent[Sent(op, ranks, stride, size, us, source)] = None
+        return us
+
+    def timed_collective(self, op: str, ranks: int, stride: int, size: float) -> tuple[float, str]:
+        """Its microseconds, and where they are from."""
         if self._network and (us := self._network.collective_us(op, ranks, stride, size, self.job.gpus)) is not None:
-            return us
+            return us, self._network.source(op, ranks, stride, size)
         domain = self.machine.nvlink_domain
         if ranks * stride <= domain:
             return self._inside(op, ranks, size)
         inside = max(1, domain // stride)
         rate = self.machine.nic_GBps * 1e3 * NIC_SHARE
         if op == ALL_TO_ALL:
-            return size * (ranks - inside) / ranks / rate + ONE_HOP_US
+            return size * (ranks - inside) / ranks / rate + ONE_HOP_US, COST_MODEL
         turns = 2 if op == ALL_REDUCE else 1
         between = turns * size * (1 - 1 / ranks) / inside / rate
-        return max(between, self._inside(op, inside, size) if inside > 1 else 0.0) + ONE_HOP_US
+        within, source = self._inside(op, inside, size) if inside > 1 else (0.0, COST_MODEL)
+        return max(between, within) + ONE_HOP_US, COST_MODEL if between >= within else source
 
     @property
     def is_nvlink_measured(self) -> bool:
         """Whether collectives of the GPU's servers are in the tables."""
         return _SAME_AS.get(self.machine.gpu, self.machine.gpu) in MEASURED_AS
 
-    def _inside(self, op: str, ranks: int, size: float) -> float:
+    def _inside(self, op: str, ranks: int, size: float) -> tuple[float, str]:
         gpu = _SAME_AS.get(self.machine.gpu, self.machine.gpu)
         measured = min(ranks, MEASURED_GPUS)
         if not self.is_nvlink_measured:
             turns = 2 if op == ALL_REDUCE else 1
-            return turns * size * (1 - 1 / ranks) / self.machine.nvlink_GBps / 1e3 + ONE_HOP_US
-        us = nvlink_us(gpu, op, measured, int(size), self.machine.nvlink_GBps)
-        assert us is not None
-        return us * (1 - 1 / ranks) / (1 - 1 / measured)
+            us = turns * size * (1 - 1 / ranks) / self.machine.nvlink_GBps / 1e3 + ONE_HOP_US
+            return us, COST_MODEL
+        found = nvlink_us(gpu, op, measured, int(size), self.machine.nvlink_GBps)
+        assert found is not None
+        us = found * (1 - 1 / ranks) / (1 - 1 / measured)
+        if gpu != self.machine.gpu or MEASURED_AS[gpu] != gpu:
+            return us, kernels.EXTRAPOLATED
+        return us, _IN_TABLE[place_in_table(gpu, op, ranks, int(size))]
 
     def send_us(self, size: float, stride: int) -> float:
         """A message of `size` bytes between two ranks `stride` apart."""
         if stride < self.machine.nvlink_domain:
             # Of two ranks' all-to-all, which are the same calls, each keeps one half and sends the other.
-            return self._inside(ALL_TO_ALL, 2, 2 * size)
-        return size / self.machine.nic_GBps / NIC_SHARE / 1e3 + ONE_HOP_US / 2
+            us, source = self._inside(ALL_TO_ALL, 2, 2 * size)
+        else:
+            us, source = size / self.machine.nic_GBps / NIC_SHARE / 1e3 + ONE_HOP_US / 2, COST_MODEL
+        self.sent[Sent(SEND, 2, stride, size, us, source)] = None
+        return us
 
     def moved_us(self, size: float) -> float:
         """`size` bytes through the memory."""
         return size / self._bytes_us
 
 
-ELEMENTWISE = "selective elementwise"
 _AGAIN_ELEMENTWISE = {MEMORY: 1.0, CP: 1.0}
 _AGAIN = {ATTENTION: 1.0}
 _AGAIN_FSDP = {PRODUCTS: 0.5, QUANTISATION: 0.5, MEMORY: 1.0}

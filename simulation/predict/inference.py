@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from common.errors import input_problem
 from common.summary import JsonValue
 from simulation.predict import kernels, operations
-from simulation.predict.duration import MEASURED_GPUS, Stopwatch, Times
-from simulation.predict.job import TrainingJob
+from simulation.predict.duration import MEASURED_GPUS, Sent, Stopwatch, Times
 from simulation.predict.machine import Machine
-from simulation.predict.memory import GIB, RESERVED
-from simulation.predict.weights import layers_of, stage_weights
+from simulation.predict.sources import Kernel, kernels_by, sent_sentence, sentence, shares
+from workloads.job.memory import GIB, RESERVED
 from workloads.job.parameters import DECODE
+from workloads.job.training_job import TrainingJob
+from workloads.job.weights import layers_of, stage_weights
 
 OF_TRAINING = ("gbs", "vpp", "cp", "recompute", "fsdp", "overlap")
 """Columns of a job that no pass without gradients has."""
@@ -28,6 +29,8 @@ ESTIMATED, MOST_TP, MOST_BATCH, LENGTHS = ("H100", "H200", "B200"), 8, 64, (1024
 
 class EngineWatch(Stopwatch):
     """Times an engine's kernels: a graph; its own experts and latent attention; the faster of its or NCCL's sums."""
+
+    is_engine = True
 
     def timed(self, operation: operations.Operation) -> tuple[str, float]:
         job, gpu = self.job, self.machine.gpu
@@ -45,12 +48,13 @@ class EngineWatch(Stopwatch):
     def _over_tables(self, at: operations.Attention) -> float:
         return 1.0
 
-    def collective_us(self, op: str, ranks: int, stride: int, size: float) -> float:
-        us = super().collective_us(op, ranks, stride, size)
-        if op == operations.ALL_REDUCE and 1 < ranks <= MEASURED_GPUS and ranks * stride <= self.machine.nvlink_domain:
-            own = kernels.all_reduce_us(self.machine.gpu, ranks, size)
-            return min(us, own) if self.is_nvlink_measured else own
-        return us
+    def timed_collective(self, op: str, ranks: int, stride: int, size: float) -> tuple[float, str]:
+        found = super().timed_collective(op, ranks, stride, size)
+        if op == operations.ALL_REDUCE and ranks <= MEASURED_GPUS and ranks * stride <= self.machine.nvlink_domain:
+            gpu = self.machine.gpu
+            own = kernels.all_reduce_us(gpu, ranks, size), kernels.all_reduce_source(gpu, ranks, size)
+            return min(found, own) if self.is_nvlink_measured else own
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class Pass:
     """A pass of `job.mbs` sequences on one replica: prompts of job.seq tokens, or a token each after as many.
 
     ms: until its last stage has the token; classes: the same by class; memory: GiB of weights, and of the keys and
-    values of as many batches as there are stages, on the fullest of these.
+    values of as many batches as there are stages, on the fullest of these. kernels, sent: what runs, and is sent.
     """
 
     job: TrainingJob
@@ -67,6 +71,8 @@ class Pass:
     ms: float
     classes: dict[str, float]
     memory: float
+    kernels: tuple[Kernel, ...]
+    sent: tuple[Sent, ...]
 
     @property
     def tokens_per_second_and_gpu(self) -> float:
@@ -117,21 +123,18 @@ def one_pass(job: TrainingJob, machine: Machine, phase: str) -> Pass:
     bursts = replace(machine.factors, products=dict.fromkeys(machine.factors.products, 1.0), dispatch=1.0)
     machine = replace(machine, factors=bursts).limited(job.power_limit, job.memory_GBps)
     watch = EngineWatch(job, machine)
-    embedding, dense, expert, head = (
-        watch.part(part) if part else Times() for part in operations.inference_parts(job, phase)
-    )
-    times = Times()
-    for part, count in (
-        (embedding, 1), (dense, job.leading_dense), (expert, job.layers - job.leading_dense), (head, 1),
-    ):  # fmt: skip
-        times.add(part, count)
+    pieces, times = operations.inference_parts(job, phase), Times()
+    counts = (1, job.leading_dense, job.layers - job.leading_dense, 1)
+    for part, count in zip(pieces, counts, strict=True):
+        times.add(watch.part(part) if part else Times(), count)
     times.pop("host", None)
     if job.pp > 1:
         tokens = job.mbs * (1 if phase == DECODE else job.seq)
         times["pp"] = (job.pp - 1) * watch.send_us(operations.HALF * tokens * job.hidden, job.tp * job.dp)
     classes = {key: us / 1e3 for key, us in sorted(times.items(), key=lambda each: -each[1]) if us}
     held = max(_held(job, stage) for stage in range(job.pp)) / GIB
-    return Pass(job, machine, phase, sum(times.values()) / 1e3, classes, held)
+    ran = tuple(kernels_by(watch, pieces, counts))
+    return Pass(job, machine, phase, sum(times.values()) / 1e3, classes, held, ran, tuple(watch.sent))
 
 
 def _held(job: TrainingJob, stage: int) -> float:
@@ -172,12 +175,18 @@ def _notes(found: Sequence[Pass]) -> list[str]:
     """How sure the passes are."""
     beyond = dict.fromkeys(said for each in found for said in each.beyond)
     agrees = AGREES[found[0].phase if found[0].job.experts else "dense"]
+    lines = (sentence([kernel for each in found for kernel in each.kernels]), sent_sentence(_sent(found)))
     return [
+        *(f"{name}: {line}" for name, line in zip(("kernels", "collectives"), lines, strict=True) if line),
         "GiB w+kv: weights, keys and values; activations are not counted",
         f"nine of ten of AIConfigurator's estimates lie within {agrees} % of these; none is a measurement of a server",
         *(["experts get as many tokens each: a router that prefers some takes longer"] if found[0].job.experts else []),
         *([f"extrapolated: no estimate was compared that has {', '.join(beyond)}"] if beyond else []),
     ]
+
+
+def _sent(found: Sequence[Pass]) -> list[Sent]:
+    return [*dict.fromkeys(sent for each in found for sent in each.sent)]
 
 
 def data(found: Sequence[Pass]) -> dict[str, JsonValue]:
@@ -187,6 +196,8 @@ def data(found: Sequence[Pass]) -> dict[str, JsonValue]:
             "phase": each.phase, "batch": each.job.mbs, "length": each.job.seq, "predicted_ms": each.ms,
             "classes_ms": each.classes, "tokens_per_second_and_gpu": each.tokens_per_second_and_gpu,
             "memory_gib": each.memory, "fits": each.fits, "extrapolated": [*each.beyond],
+            "kernels": [kernel._asdict() for kernel in each.kernels], "kernels_percent": shares(each.kernels),
+            "collectives": [sent._asdict() for sent in each.sent],
         }
         for each in found
     ]  # fmt: skip

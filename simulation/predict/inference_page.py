@@ -8,10 +8,11 @@ from typing import Literal
 from common.charts.chart import Axis, Curves, Panel, Series
 from common.charts.page import document, figure, safe
 from simulation.predict.inference import Pass, what_takes
+from simulation.predict.sources import sent_sentence, sentence
 
 _COLUMNS = (
     "name", "gpu", "gpus", "precision", "tp", "pp", "ep", "phase", "mbs", "seq", "predicted_ms",
-    "predicted_tokens_s_gpu", "predicted_gib", "fits", "extrapolated",
+    "predicted_tokens_s_gpu", "predicted_gib", "fits", "extrapolated", "predicted_kernels", "predicted_collectives",
 )  # fmt: skip
 
 
@@ -26,7 +27,7 @@ def csv_text(found: Sequence[Pass]) -> str:
             [
                 job.name, each.machine.gpu, each.gpus, job.precision, job.tp, job.pp, job.ep, each.phase, job.mbs,
                 job.seq, f"{each.ms:.4f}", f"{each.tokens_per_second_and_gpu:.1f}", f"{each.memory:.3f}",
-                int(each.fits), "; ".join(each.beyond),
+                int(each.fits), "; ".join(each.beyond), sentence(each.kernels), sent_sentence(each.sent),
             ]
         )  # fmt: skip
     return out.getvalue()

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from simulation.predict import memory, operations
-from simulation.predict.duration import EXPOSED, Links, Stopwatch, Times
-from simulation.predict.job import TrainingJob
+from simulation.predict import operations
+from simulation.predict.duration import EXPOSED, Links, Sent, Stopwatch, Times
 from simulation.predict.machine import Machine
-from simulation.predict.weights import StageWeights, layers_of, stage_weights
 from workloads.compute.operators import OPERATORS
+from workloads.job import memory
+from workloads.job.training_job import TrainingJob
+from workloads.job.weights import StageWeights, layers_of, stage_weights
 from workloads.rows.calls import FLOAT32, SIZES
 
 STEP = ("grad_norm", "grad_scale", "adam", "cast")
@@ -34,7 +35,7 @@ BESIDE = (operations.TP, operations.CP, operations.EP)
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """Milliseconds of an iteration, those of its classes on the slowest stage and of the communication that compute
-    hides there, of one micro-batch on each stage, and the memory of each.
+    hides there, of one micro-batch on each stage, and the memory of each; sent: what the ranks send, each once.
     """
 
     job: TrainingJob
@@ -45,6 +46,7 @@ class Prediction:
     stages_ms: tuple[float, ...]
     stages_memory: tuple[memory.Memory, ...]
     flops: float
+    sent: tuple[Sent, ...]
 
     @property
     def memory(self) -> memory.Memory:
@@ -99,6 +101,7 @@ def predict(job: TrainingJob, machine: Machine, network: Links | None = None) ->
         tuple(us / 1e3 for us in of_stages),
         tuple(memory.memory_of(job)),
         model_flops(job),
+        tuple(watch.sent),
     )
 
 

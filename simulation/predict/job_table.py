@@ -15,10 +15,10 @@ from typing import Any
 from common.errors import InputProblems, MistakeList, input_problem
 from common.yaml_file import file_text, parsed_yaml
 from simulation.predict import hugging_face
-from simulation.predict.job import LatentAttention, TrainingJob
 from simulation.predict.kernels import PRODUCT, grids
 from simulation.predict.machine import Machine, machine_of, machines, memory_of_name, other_part
 from workloads.dialects.framework import presets
+from workloads.job.training_job import LatentAttention, TrainingJob
 
 LARGEST = 1 << 40
 _SEPARATORS = ",;\t"

@@ -15,7 +15,7 @@ each table of an engine as much, by 2500 of its rows) with the least mean error 
 
 import csv
 import lzma
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import product
 from math import exp, log
@@ -34,12 +34,22 @@ LATENT_WIDTHS = 2 * 512 + 64
 WEIGHT_BYTES = {"bf16": 2.0, "fp8": 1.0, "nvfp4": 0.5625}
 """Of a weight; 16 of four bits have a scale of eight."""
 
+MEASURED, INTERPOLATED, EXTRAPOLATED = "measured", "interpolated", "extrapolated"
+"""Where a time is from. Extrapolated: at the rate of the tables' edge."""
+
 
 class Grid(NamedTuple):
     """Measured times on a grid of sizes: the logarithm of us for one unit of work. Points may be missing."""
 
     axes: tuple[tuple[int, ...], ...]
     values: dict[tuple[int, ...], float]
+
+    def source(self, place: Sequence[float]) -> str:
+        """Where the value at a place is from."""
+        if tuple(place) in self.values:
+            return MEASURED
+        inside = all(axis[0] <= size <= axis[-1] for axis, size in zip(self.axes, place, strict=True))
+        return INTERPOLATED if inside else EXTRAPOLATED
 
     def at(self, place: Sequence[float]) -> float:
         """The value at a place, straight in the logarithms of the sizes; beyond the grid that of its edge."""
@@ -167,11 +177,21 @@ class ExpertRates(NamedTuple):
     copies_GBps: float  # noqa: N815
 
 
+def _expert_rows() -> Iterator[tuple[tuple[str, str], dict[str, str]]]:
+    for row in csv.DictReader(EXPERTS.read_text(encoding="utf-8").splitlines()):
+        yield (row["gpu"], row["dtype"]), row
+
+
 @cache
 def expert_rates() -> dict[tuple[str, str], ExpertRates]:
     """The measured rates of experts' kernels, by GPU and type of the products."""
-    rows = csv.DictReader(EXPERTS.read_text(encoding="utf-8").splitlines())
-    return {(row["gpu"], row["dtype"]): ExpertRates(*(float(row[key]) for key in ExpertRates._fields)) for row in rows}
+    return {key: ExpertRates(*(float(row[name]) for name in ExpertRates._fields)) for key, row in _expert_rows()}
+
+
+@cache
+def expert_errors() -> dict[tuple[str, str], float]:
+    """In %, what nine of ten of the tables' times are within that those rates explain."""
+    return {key: float(row["p90"]) for key, row in _expert_rows()}
 
 
 def experts_us(gpu: str, dtype: str, copies: float, pairs: float, experts: int, sizes: tuple[int, int]) -> float:
@@ -196,6 +216,11 @@ def all_reduce_us(gpu: str, ranks: int, size: float) -> float:
         KeyError: nothing was measured of this GPU.
     """
     return exp(grids()[REDUCE, gpu, "bf16"].at((ranks, size))) * size
+
+
+def all_reduce_source(gpu: str, ranks: int, size: float) -> str:
+    """Where the time of a sum of `size` bytes is from."""
+    return grids()[REDUCE, gpu, "bf16"].source((ranks, size))
 
 
 @cache

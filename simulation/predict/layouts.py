@@ -8,10 +8,10 @@ from typing import NamedTuple
 from common.errors import InputProblems
 from common.progress import StepProgress
 from simulation.predict.iteration import Prediction, predict
-from simulation.predict.job import TrainingJob
 from simulation.predict.job_table import job_of
 from simulation.predict.kept import Estimate, KeptLayouts
 from simulation.predict.machine import Machine
+from workloads.job.training_job import TrainingJob
 
 SWEPT = ("tp", "pp", "vpp", "cp", "ep", "mbs", "recompute", "fsdp", "zero")
 """Of Megatron-LM the distributed optimizer is zero 1."""

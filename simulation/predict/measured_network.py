@@ -13,6 +13,7 @@ from common.errors import input_problem
 from common.run_folder import read_record, rounds
 from common.summary import counted
 from simulation.predict.duration import Links
+from simulation.predict.kernels import EXTRAPOLATED, INTERPOLATED, MEASURED
 from simulation.predict.machine import Machine
 from workloads.formats.simai_text import KNOWN
 
@@ -105,6 +106,14 @@ class MeasuredLinks:
             self._missing[op, ranks, self._hosts(ranks, stride)] = None
             return self._behind.collective_us(op, ranks, stride, size, gpus) if self._behind else None
         return _on(curve, size)
+
+    def source(self, op: str, ranks: int, stride: int, size: float) -> str:
+        """Whether this size was measured, lies between two, or beyond them; of what was not measured, as behind."""
+        sizes = [at for at, _ in self._curve(op, ranks, stride) or ()]
+        if not sizes:
+            assert self._behind
+            return self._behind.source(op, ranks, stride, size)
+        return MEASURED if size in sizes else INTERPOLATED if sizes[0] <= size <= sizes[-1] else EXTRAPOLATED
 
     def _curve(self, op: str, ranks: int, stride: int) -> _Curve | None:
         """The times of as many hosts as the group has; those that say no hosts are of any."""

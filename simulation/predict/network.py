@@ -19,6 +19,7 @@ from simulation.network.flow_level.simulate import FlowWishes, simulate
 from simulation.network.flow_level.window import window_bytes
 from simulation.network.job_reading import JobGroups, job_of_collective
 from simulation.network.placing import groups_by_kind, link_speeds
+from simulation.predict.duration import SIMULATED
 from simulation.predict.machine import NIC_SHARE, Machine
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric
 from simulation.topology.homes import homes_of
@@ -70,6 +71,10 @@ class Network:
             return None
         small, large = self._pair_us(op, ranks, stride, gpus)
         return max(large * size / _LARGE, small + (large - small) * (size - _SMALL) / (_LARGE - _SMALL)) / NIC_SHARE
+
+    def source(self, op: str, ranks: int, stride: int, size: float) -> str:
+        """Where those times are from."""
+        return SIMULATED
 
     def _simulated(self, op: str, ranks: int, stride: int, gpus: int) -> tuple[float, float]:
         """Microseconds of a collective of _SMALL and of _LARGE bytes."""

@@ -10,7 +10,6 @@ from functools import lru_cache
 from math import lcm
 from typing import NamedTuple
 
-from simulation.predict.job import TrainingJob
 from workloads.compute.operators import read_kernel
 from workloads.dialects.framework.context import of_one_rank
 from workloads.dialects.framework.decoder import layer
@@ -22,6 +21,7 @@ from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.quantised import BLOCK, CURRENT, MXFP8
 from workloads.formats.simai_text import COLLECTIVES, WORDS
 from workloads.job.parameters import DECODE, FP8_RECIPES, WorkloadArgs
+from workloads.job.training_job import TrainingJob
 from workloads.rows.calls import FLOAT8, SIZES, Call, Event
 from workloads.rows.ops import CommType
 

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from simulation.predict.iteration import Prediction
-from simulation.predict.job import TrainingJob
-from simulation.predict.weights import stage_sizes
+from workloads.job.training_job import TrainingJob
+from workloads.job.weights import stage_sizes
 
 
 class ReadyConfig(NamedTuple):

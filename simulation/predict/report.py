@@ -9,14 +9,14 @@ from statistics import median
 from common.summary import JsonValue
 from simulation.predict import certainty, sources
 from simulation.predict.iteration import Prediction
-from simulation.predict.job import TrainingJob
-from simulation.predict.memory import Memory
-from simulation.predict.weights import parameters
+from workloads.job.memory import Memory
+from workloads.job.training_job import TrainingJob
+from workloads.job.weights import parameters
 
 ADDED = (
     "predicted_ms", "predicted_low_ms", "predicted_high_ms", "predicted_alloc_gib", "predicted_reserved_gib",
     "predicted_tokens_s_gpu", "predicted_mfu", "flat_mfu_ms", "flat_efficiency_ms", "predicted_source",
-    "predicted_kernels", "predicted_notes",
+    "predicted_kernels", "predicted_collectives", "predicted_memory_source", "predicted_notes",
 )  # fmt: skip
 
 
@@ -28,7 +28,8 @@ def added_cells(found: Prediction) -> dict[str, str]:
         f"{found.ms:.2f}", f"{sure.low:.2f}", f"{sure.high:.2f}", f"{held.allocated:.3f}", f"{held.reserved:.3f}",
         f"{found.tokens_per_second_and_gpu:.1f}", f"{found.mfu:.4f}", f"{certainty.flat_mfu_ms(found):.2f}",
         f"{certainty.flat_efficiency_ms(found):.2f}", f"tables of {found.machine.gpu}; {source}",
-        sources.sentence(sources.kernels_of(found)), "; ".join(sure.notes),
+        sources.sentence(sources.kernels_of(found)), sources.sent_sentence(found.sent),
+        certainty.memory_source(found.job), "; ".join(sure.notes),
     )  # fmt: skip
     return dict(zip(ADDED, values, strict=True))
 
@@ -103,6 +104,7 @@ def text(found: Prediction) -> str:
         f" on stage {held.stage}: {fits}",
         f"            weights {held.weights:.1f}, gradients {held.gradients:.1f}, optimizer {held.optimizer:.1f}, "
         f"activations {held.activations:.1f}, transient {held.transient:.1f}",
+        f"            {certainty.memory_source(job)}",
         f"energy      at most {found.most_joules / 1e6:.3g} MJ an iteration, "
         f"{found.most_joules / job.tokens_per_iteration:.3g} J a token: each GPU at {found.machine.power_W:g} W",
         *_stages(found),
@@ -113,6 +115,7 @@ def text(found: Prediction) -> str:
         f"sustained   {found.machine.factors.products[job.precision]:.2f} x the tables' products: "
         f"{found.machine.factors.source.get(job.precision, 'unknown')}",
         f"kernels     {sources.sentence(sources.kernels_of(found))}",
+        *([f"collectives {sources.sent_sentence(found.sent)}"] if found.sent else []),
         *(f"note: {note}" for note in sure.notes),
     ]
     return "\n".join(lines)
@@ -153,10 +156,12 @@ def data(found: Prediction) -> dict[str, JsonValue]:
         "stages": [
             {"ms": ms, **_gib(its)} for ms, its in zip(found.stages_ms, found.stages_memory, strict=True)
         ],
-        "memory_gib": {**_gib(held), "capacity": found.machine.memory_GiB},
+        "memory_gib": {
+            **_gib(held), "capacity": found.machine.memory_GiB, "source": certainty.memory_source(found.job),
+        },
         "fits": held.reserved <= found.machine.memory_GiB,
-        "kernels": [{**each._asdict(), "error_percent": sources.ERRORS[each.source]} for each in its],
-        "kernels_percent": sources.shares(its),
+        "kernels": [each._asdict() for each in its],
+        "kernels_percent": sources.shares(its), "collectives": [each._asdict() for each in found.sent],
         "flat_mfu_ms": certainty.flat_mfu_ms(found), "flat_efficiency_ms": certainty.flat_efficiency_ms(found),
         "factors": {
             "products": found.machine.factors.products[found.job.precision],

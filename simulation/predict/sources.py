@@ -1,23 +1,26 @@
-"""Says of each kernel whether its time was measured at its shape, is interpolated, or follows from a rate.
+"""Says of each kernel and collective whether its time was measured at its size, is interpolated, or is of a model.
 
 ERRORS holds, in %, how far off nine of ten times are (test_sources.py): products of an H200 that this project measured
 at the tables' shapes, and kernels that only move data there; products of every GPU between shapes that were left out,
 and attention of that H200.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from simulation.predict import kernels, operations
-from simulation.predict.duration import STREAMS, Stopwatch
+from simulation.predict.duration import STREAMS, Sent, Stopwatch
 from simulation.predict.iteration import Prediction
-from simulation.predict.operations import Attention, Operation, Part, Product, Traffic
-from simulation.predict.weights import layers_of
+from simulation.predict.operations import Attention, Decoding, Experts, Operation, Part, Product, Traffic
+from workloads.job.weights import layers_of
 
-MEASURED, INTERPOLATED, ROOFLINE, EXTRAPOLATED = "measured", "interpolated", "roofline", "extrapolated"
-"""Extrapolated: larger or smaller than what was measured, at the rate of the tables' edge."""
-ERRORS: Mapping[str, float | None] = {MEASURED: 10.0, INTERPOLATED: 16.0, ROOFLINE: 10.0, EXTRAPOLATED: None}
-"""None: nothing was measured there."""
+MEASURED, INTERPOLATED, EXTRAPOLATED = kernels.MEASURED, kernels.INTERPOLATED, kernels.EXTRAPOLATED
+ROOFLINE, FITTED = "roofline", "fitted"
+"""By the memory's rate; by rates that were fitted to tables of experts."""
+ERRORS: Mapping[str, float | None] = {
+    MEASURED: 10.0, INTERPOLATED: 16.0, ROOFLINE: 10.0, EXTRAPOLATED: None, FITTED: None,
+}  # fmt: skip
+"""None: nothing was measured there; of what was fitted the fit says it (data/experts.csv)."""
 
 
 class Kernel(NamedTuple):
@@ -30,63 +33,80 @@ class Kernel(NamedTuple):
     us: float
     times: int
     source: str
+    error_percent: float | None
 
 
 def kernels_of(found: Prediction) -> list[Kernel]:
     """The products, attention and kernels that move data, in their order; what recomputation repeats counts once."""
-    return [*_kernels(found)]
-
-
-def _kernels(found: Prediction) -> Iterator[Kernel]:
-    job, watch = found.job, Stopwatch(found.job, found.machine)
+    job = found.job
     slowest = max(range(job.pp), key=lambda stage: found.stages_ms[stage])
     dense, expert = layers_of(job, slowest)
-    counts = {"embedding": int(slowest == 0), "dense": dense, "expert": expert, "head": int(slowest == job.pp - 1)}
-    its: dict[str, Part | None] = operations.parts(job)._asdict()
-    for where, count in counts.items():
-        part = its[where]
+    counts = (int(slowest == 0), dense, expert, int(slowest == job.pp - 1))
+    return kernels_by(Stopwatch(job, found.machine), operations.parts(job), counts)
+
+
+def kernels_by(watch: Stopwatch, its: operations.Parts, counts: tuple[int, int, int, int]) -> list[Kernel]:
+    """The kernels of pieces of a model, of which there are so many, as the watch times them."""
+    found = []
+    for (where, part), count in zip(its._asdict().items(), counts, strict=True):
+        assert part is None or isinstance(part, Part)
         for is_backward in (False, True) if part and count else ():
             assert part is not None
             for each in part.backward if is_backward else part.forward:
-                if isinstance(each, Product | Attention | Traffic):
+                if not isinstance(each, operations.Collective):
                     name, us = watch.timed(each)
-                    yield Kernel(where, is_backward, name, _shape(each), us, count, source_of(watch, each))
+                    source = source_of(watch, each)
+                    error = (
+                        kernels.expert_errors()[watch.machine.gpu, watch.precision]
+                        if source == FITTED
+                        else ERRORS[source]
+                    )
+                    found.append(Kernel(where, is_backward, name, _shape(each), us, count, source, error))
+    return found
 
 
-def _shape(each: Product | Attention | Traffic) -> str:
-    if isinstance(each, Product):
-        return f"{each.times} of {each.m:g} x {each.n} x {each.k}"
-    if isinstance(each, Attention):
-        return f"{each.heads:g} heads of {each.qk} and {each.v} over {each.seq:g}"
-    return f"{each.bytes:.4g} bytes in {each.kernels}"
+def _shape(each: Operation) -> str:
+    match each:
+        case Product():
+            return f"{each.times} of {each.m:g} x {each.n} x {each.k}"
+        case Attention():
+            return f"{each.heads:g} heads of {each.qk} and {each.v} over {each.seq:g}"
+        case Decoding():
+            return f"{each.units} heads of {each.widths} after {each.context}, {each.shared} queries each"
+        case Experts():
+            return f"{each.experts} experts, {each.pairs:g} tokens"
+        case _:
+            return f"{each.bytes:.4g} bytes in {each.kernels}" if isinstance(each, Traffic) else each.op
 
 
 def source_of(watch: Stopwatch, each: Operation) -> str:
     """The source of a kernel's time in a burst; factors of sustained clocks have their own."""
-    gpu, low = watch.machine.gpu, watch.precision
+    if isinstance(each, Traffic):
+        return ROOFLINE
+    if isinstance(each, Experts):
+        return FITTED
+    gpu, is_latent = watch.machine.gpu, watch.is_engine and watch.job.latent is not None
     if isinstance(each, Product):
+        low = watch.precision
         dtype = low if low != "bf16" and not each.wide else "bf16"
-        grid = kernels.grids()[kernels.PRODUCT, gpu, dtype]
-        source = _of_place(grid, (each.m * min(STREAMS, each.times), each.n, each.k))
+        source = kernels.grids()[kernels.PRODUCT, gpu, dtype].source(
+            (each.m * min(STREAMS, each.times), each.n, each.k)
+        )
         # Of products that are scaled by rows there is a ratio to those of one scale.
         return INTERPOLATED if source == MEASURED and dtype != "bf16" and watch.job.by_rows else source
-    if not isinstance(each, Attention):
-        return ROOFLINE
-    grid = kernels.grids()[kernels.ATTENTION, gpu, "bf16"]
-    place = (each.seq, max(each.heads, grid.axes[1][0]), (each.qk + each.v) / 2)
-    source = _of_place(grid, place)
+    if isinstance(each, Decoding):
+        its = (each.context, watch.job.mbs, each.units // watch.job.mbs) if is_latent else each[:3]
+        return kernels.grids()[kernels.LATENT_DECODE if is_latent else kernels.DECODE, gpu, "bf16"].source(its)
+    assert isinstance(each, Attention)
+    grid = kernels.grids()[kernels.LATENT if is_latent else kernels.ATTENTION, gpu, "bf16"]
+    widths = () if is_latent else ((each.qk + each.v) / 2,)
+    # Fewer heads take as long as the fewest that were measured.
+    source = grid.source((each.seq, each.heads if is_latent else max(each.heads, grid.axes[1][0]), *widths))
     # Of backward passes and windows there are ratios to a whole forward pass.
     return INTERPOLATED if source == MEASURED and (each.backward or each.full < 1) else source
 
 
-def _of_place(grid: kernels.Grid, place: tuple[float, ...]) -> str:
-    if place in grid.values:
-        return MEASURED
-    inside = all(axis[0] <= size <= axis[-1] for axis, size in zip(grid.axes, place, strict=True))
-    return INTERPOLATED if inside else EXTRAPOLATED
-
-
-def shares(its: list[Kernel]) -> dict[str, float]:
+def shares(its: Sequence[Kernel]) -> dict[str, float]:
     """Of the time of kernels, in %, what comes of each source; the largest first."""
     found: dict[str, float] = {}
     for each in its:
@@ -95,11 +115,20 @@ def shares(its: list[Kernel]) -> dict[str, float]:
     return {key: 100 * us / total for key, us in sorted(found.items(), key=lambda item: -item[1])}
 
 
-def sentence(its: list[Kernel]) -> str:
+def sentence(its: Sequence[Kernel]) -> str:
     """The shares with their error bars, for a person."""
-    return ", ".join(f"{share:.0f} % {key}{_error(key)}" for key, share in shares(its).items())
+    errors = {each.source: each.error_percent for each in its}
+    return ", ".join(f"{share:.0f} % {key}{_error(errors[key])}" for key, share in shares(its).items())
 
 
-def _error(source: str) -> str:
-    percent = ERRORS[source]
+def _error(percent: float | None) -> str:
     return "" if percent is None else f" (9 of 10 within {percent:g} %)"
+
+
+def sent_sentence(its: Iterable[Sent]) -> str:
+    """Where the times of collectives and messages are from, for a person."""
+    found: dict[str, dict[str, None]] = {}
+    for each in its:
+        apart = f", {each.stride} apart" if each.stride > 1 else ""
+        found.setdefault(each.source, {})[f"{each.op} of {each.ranks} ranks{apart}"] = None
+    return "; ".join(f"{source}: {', '.join(names)}" for source, names in found.items())

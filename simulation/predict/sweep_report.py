@@ -9,10 +9,10 @@ from common.charts.chart import Axis, Bar, Bars, Curves, Panel, Series
 from common.charts.page import document, figure, safe
 from common.summary import JsonValue, Summary, counted
 from simulation.predict.iteration import Prediction, model_flops
-from simulation.predict.job import TrainingJob
 from simulation.predict.layouts import Layout, Ranking, second_behind
 from simulation.predict.machine import Machine
 from simulation.predict.ready_configs import megatron_arguments, torchtitan_settings
+from workloads.job.training_job import TrainingJob
 
 _KEYS = ("gpu", "gpus", "precision", "seq", "mbs", "micro_batches", "tp", "pp", "vpp", "cp", "dp", "ep", "recompute")
 _COLUMNS = (

@@ -136,10 +136,9 @@ def test_what_training_allocated_on_one_h100_agrees_with_its_estimate(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TWO_SAMPLES is COMPILED with another batch; torch was 2.11."""
-    from training.benchmarks.driver.training.layout import memory_estimate
+    from training.benchmarks.driver.training.layout import described
 
-    monkeypatch.setattr(memory_estimate, "are_norms_cast", lambda: False)
-    memory_estimate.activation_bytes.cache_clear()
+    monkeypatch.setattr(described, "are_norms_cast", lambda: False)
     with MEASURED.open(encoding="utf-8") as file:
         (row,) = (row for row in csv.DictReader(file) if row["case"] == name)
     cases = {case.name: case for case in cases_of(BY_NAME["predicted"], H200)}
@@ -148,7 +147,6 @@ def test_what_training_allocated_on_one_h100_agrees_with_its_estimate(
     measured = float(row["measured_alloc_gib"]) * 2**30
     assert remarks([sized], {"peak_memory_bytes": measured}, H100) == []
     assert estimate(sized, H100, allocated=True) == pytest.approx(measured, rel=0.01)
-    memory_estimate.activation_bytes.cache_clear()
 
 
 def test_a_call_goes_on_where_the_last_one_ended(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -34,7 +35,7 @@ OWN = {"own_h200.csv": "this project's H200", "own_h100.csv": "this project's H1
 (used_gib), and allocated ones where training decided: in the others the evaluation did, beside the last gradients.
 """
 LARGE_NS = 40_000  # of a kernel that the memory's rate bounds
-HEADER = "measured by,predicted by,family,rows,median,90th percentile,worst,in the interval"
+HEADER = "measured by,predicted by,family,rows,median,90th percentile,worst,in the interval,bar"
 Row = dict[str, str]
 Held = list[tuple[Row, Prediction]]
 
@@ -94,19 +95,84 @@ def own_kernels() -> dict[str, list[float]]:
     return found
 
 
+OLD = ("25.09/", "25.11/")  # releases of Megatron-Bridge before the bars
+
+
+def _by_others(rows: Held, layout: Callable[[Row], str]) -> Iterator[tuple[Row, Prediction]]:
+    """Rows predicted by factors that were fitted to half of their GPU's layouts, without their own."""
+    layouts: dict[str, dict[str, Held]] = defaultdict(lambda: defaultdict(list))
+    for row, found in rows:
+        layouts[found.job.gpu][layout(row)].append((row, found))
+    for gpu, its in layouts.items():
+        names = sorted(its)
+        for parity in (0, 1):
+            fitted = [(found.job, measured_ms(row, found.job)) for name in names[parity::2] for row, found in its[name]]
+            machine = calibrated(machines()[gpu], fitted) if fitted else machines()[gpu]
+            for name in names[1 - parity :: 2]:
+                yield from ((row, predict(found.job, machine)) for row, found in its[name])
+
+
 @cache
 def other_half() -> tuple[tuple[Row, Prediction], ...]:
     """SimuMax's rows, each predicted by factors that were fitted to half of the layouts, without its own."""
-    layouts: dict[str, Held] = defaultdict(list)
-    for row, found in held("simumax.csv"):
-        layouts[row["name"].rsplit("_mbc", 1)[0]].append((row, found))
-    names = sorted(layouts)
-    left: Held = []
-    for parity in (0, 1):
-        fitted = [(found.job, float(row["measured_ms"])) for name in names[parity::2] for row, found in layouts[name]]
-        machine = calibrated(machines()["B200"], fitted)
-        left += [(row, predict(found.job, machine)) for name in names[1 - parity :: 2] for row, found in layouts[name]]
-    return tuple(left)
+    return tuple(_by_others(held("simumax.csv"), lambda row: row["name"].rsplit("_mbc", 1)[0]))
+
+
+@cache
+def other_dense() -> tuple[tuple[Row, Prediction], ...]:
+    """The same of Megatron-Bridge's dense models, all releases of a layout together."""
+    dense = by_family(bridge())["dense"]
+    return tuple(_by_others(dense, lambda row: row["name"].split("/", 1)[1].rsplit("/", 1)[0]))
+
+
+def bridge() -> Held:
+    """Megatron-Bridge's rows; dense models of releases before the bars are a family of their own."""
+    return [
+        ({**row, "family": "dense before 26.02"} if _is_old(row) else row, found) for row, found in held("bridge.csv")
+    ]
+
+
+def _is_old(row: Row) -> bool:
+    return row["family"] == "dense" and row["name"].startswith(OLD)
+
+
+def own_h100() -> Held:
+    """Our H100's rows, with what nvidia-smi showed less 0.6 GiB of the driver as reserved memory."""
+    return [
+        (row | ({"measured_reserved_gib": str(float(row["used_gib"]) - 0.6)} if row["used_gib"] else {}), found)
+        for row, found in held("own_h100.csv")
+    ]
+
+
+def between_shapes() -> list[float]:
+    """Interpolated over measured times of products at shapes that were left out, of every GPU."""
+    rows = csv.reader((DATA / "products_held_out.csv").read_text(encoding="utf-8").splitlines()[1:])
+    return [product_us(gpu, kind, *map(int, at)) / float(us) for gpu, kind, *at, us in rows]
+
+
+SHIPPED, OTHERS = "shipped factors", "factors of other layouts"
+BARS = {
+    **dict.fromkeys((("SimuMax", SHIPPED, f"{family}: time") for family in ("tp", "pp")), (8, 18, 22)),
+    **dict.fromkeys((("SimuMax", OTHERS, f"{family}: time") for family in ("tp", "pp")), (5, 8, 10)),
+    ("SimuMax", SHIPPED, "cp: time"): (7, 12, 15), ("SimuMax", OTHERS, "cp: time"): (4, 6, 8),
+    ("SimuMax", SHIPPED, "moe: time"): (15, 20, 25), ("SimuMax", OTHERS, "moe: time"): (6, 9, 12),
+    ("Megatron-Bridge", SHIPPED, "dense: time"): (9, 16, 22), ("Megatron-Bridge", OTHERS, "dense: time"): (6, 14, 20),
+    ("tables left out", "tables", "kernels: products"): (4, 15, None),
+}  # fmt: skip
+MEMORY_BARS = {"alloc memory": (1, 2, 3), "reserved memory": (5, 8, 10)}
+"""What was asked for before anything was measured, in %."""
+
+
+def _judged(line: str) -> str:
+    """A line of the table with its bar, and whether it is kept."""
+    source, by, family, _, *shown = line.split(",")
+    bars = MEMORY_BARS.get(family.partition(": ")[2]) or BARS.get((source, by, family))
+    if bars is None:
+        return f"{line},"
+    errors = [abs(float(cell.removesuffix(" %"))) for cell in shown[:3]]
+    is_met = all(bar is None or error <= bar for error, bar in zip(errors, bars, strict=True))
+    asked = " / ".join(str(bar) for bar in bars if bar is not None)
+    return f"{line},{asked} %: {'met' if is_met else 'missed'}"
 
 
 @cache
@@ -129,17 +195,18 @@ def estimated(phase: str, *, experts: bool = False) -> tuple[tuple[float, tuple[
 
 def text() -> str:
     """The table: medians, 90th percentiles and worst errors by family, misses and baselines, too."""
-    simumax, bridge, fsdp = held("simumax.csv"), held("bridge.csv"), torchtitan()
-    lines = [HEADER]
-    own = [(source, held(name)) for name, source in OWN.items()]
-    for source, rows in (("SimuMax", simumax), ("Megatron-Bridge", bridge), ("torchtitan", fsdp), *own):
-        lines += _lines(source, "shipped factors", rows)
+    simumax, of_bridge, fsdp = held("simumax.csv"), bridge(), torchtitan()
+    lines = []
+    own = [(OWN["own_h200.csv"], held("own_h200.csv")), (OWN["own_h100.csv"], own_h100())]
+    for source, rows in (("SimuMax", simumax), ("Megatron-Bridge", of_bridge), ("torchtitan", fsdp), *own):
+        lines += _lines(source, SHIPPED, rows)
     for family, rows in by_family(held("own_h100.csv")).items():
         blind = [float(row["blind_ms"]) / measured_ms(row, found.job) for row, found in rows if row["blind_ms"]]
         if blind:
             lines.append(_baseline(OWN["own_h100.csv"], "rules of before", blind, f"{family}: time"))
-    lines += [each for each in _lines("SimuMax", "factors of other layouts", list(other_half())) if ": time" in each]
-    for source, rows in (("SimuMax", simumax), ("Megatron-Bridge", bridge), ("torchtitan", fsdp)):
+    for source, its in (("SimuMax", other_half()), ("Megatron-Bridge", other_dense())):
+        lines += [each for each in _lines(source, OTHERS, list(its)) if ": time" in each]
+    for source, rows in (("SimuMax", simumax), ("Megatron-Bridge", of_bridge), ("torchtitan", fsdp)):
         for baseline, of in (("one MFU", flat_mfu_ms), ("one efficiency of products", flat_efficiency_ms)):
             lines.append(_baseline(source, baseline, [of(found) / measured_ms(row, found.job) for row, found in rows]))
     for phase, experts in product(("prefill", "decode"), (False, True)):
@@ -149,8 +216,10 @@ def text() -> str:
     for kernel in ("products", "attention", "attention, backward", "memory-bound"):
         name = f"kernels: {kernel.replace(',', '')}"
         lines.append(_baseline(OWN["own_h200.csv"], "tables", own_kernels()[kernel], name))
+    lines.append(_baseline("tables left out", "tables", between_shapes(), "kernels: products"))
     theirs = [float(row["other_predicted_ms"]) / float(row["measured_ms"]) for row, _ in simumax]
-    return "\n".join([*lines, _baseline("SimuMax", "SimuMax itself", theirs), ""])
+    lines.append(_baseline("SimuMax", "SimuMax itself", theirs))
+    return "\n".join([HEADER, *map(_judged, lines), ""])
 
 
 def _lines(source: str, by: str, rows: Held) -> list[str]:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from simulation.predict import operations
 from simulation.predict.duration import Stopwatch
 from simulation.predict.iteration import _pipeline, model_flops, predict
-from simulation.predict.job import TrainingJob
 from simulation.predict.job_table import job_of, preset
 from simulation.predict.machine import machines
 from simulation.predict.report import data, text
-from simulation.predict.weights import layers_of, parameters, stage_sizes, stage_weights
+from workloads.job.training_job import TrainingJob
+from workloads.job.weights import layers_of, parameters, stage_sizes, stage_weights
 
 # Parameters in 1e9 that the models' pages or papers give (safetensors' totals on the hub; GPT-3: table 2.1 says 175).
 PUBLISHED = {

@@ -46,6 +46,7 @@ def test_flows_of_a_ring_take_what_the_nics_need_on_a_network_without_contention
     size, nics = 1 << 28, max(1, 8 // stride)
     closed = turns * size * (1 - 1 / ranks) / nics / (50e9 * NIC_SHARE) * 1e6
     found = flows.collective_us(op, ranks, stride, size, 32)
+    assert flows.source(op, ranks, stride, size) == "simulated"
     assert found is not None and closed <= found <= 1.16 * closed  # more: what precedes each send
 
 
@@ -280,6 +281,8 @@ def test_collectives_that_a_run_measured_replace_those_of_the_tables(capsys: pyt
     for size in (1 << 10, 1 << 15, 1 << 21, 1 << 26, 1 << 32):
         assert links.collective_us("ALLGATHER", 4, 1, size, 32) == pytest.approx(10 + size / 1024)
     assert links.collective_us("ALLGATHER", 4, 1, 100, 32) == 11.0
+    sources = [links.source("ALLGATHER", 4, 1, size) for size in (1 << 10, 1 << 15, 100, 1 << 32)]
+    assert sources == ["measured", "interpolated", "extrapolated", "extrapolated"]
     assert links.collective_us("ALLGATHER", 8, 1, 1 << 20, 32) is None
     words = (*WORDS, "--overlap", "none")
     plain, slow = (asked(capsys, *words, *more) for more in ((), ("--measured", "network")))

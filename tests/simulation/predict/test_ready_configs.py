@@ -19,13 +19,13 @@ import pytest
 
 from protocol.case_config import load_case_config
 from simulation.predict.iteration import predict
-from simulation.predict.job import TrainingJob
 from simulation.predict.machine import machines
 from simulation.predict.ready_configs import configs
-from simulation.predict.weights import stage_sizes
 from tests.simulation.predict.test_counts import job
 from training.benchmarks.aicb.pytorch.config import Config
 from workloads.dialects.framework.model import stage_layers
+from workloads.job.training_job import TrainingJob
+from workloads.job.weights import stage_sizes
 
 OPTIONS = json.loads((Path(__file__).parents[2] / "data/simulation/framework_options.json").read_text(encoding="utf-8"))
 LAYOUTS: list[tuple[str, dict[str, int | str]]] = [

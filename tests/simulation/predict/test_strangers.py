@@ -14,11 +14,11 @@ from simulation.predict import certainty, hugging_face
 from simulation.predict.iteration import BUCKET_BYTES, predict
 from simulation.predict.job_table import job_of, jobs_of, preset, read_job, read_rows
 from simulation.predict.machine import machine_of, machines, other_part
-from simulation.predict.weights import parameters
 from tests.simulation.predict.calling import asked
 from tests.simulation.predict.test_commands import MODEL, refused
 from tests.simulation.predict.test_counts import job
 from tests.tiers import samples
+from workloads.job.weights import parameters
 
 NOT_OF_THE_MODEL = {"name", "seq"}
 

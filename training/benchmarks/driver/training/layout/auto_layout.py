@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from common.host_memory import total_bytes
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
+from training.benchmarks.driver.training.layout.described import described_job
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED
 from training.benchmarks.driver.training.layout.stage_estimate import bytes_of_ranks
 from training.benchmarks.driver.training.model.kernels import agree_on
@@ -155,12 +156,18 @@ def _candidates(
 ) -> Iterator[LayoutCandidate]:
     """The divisions of a step with this recomputation, the largest micro-batch first.
 
-    Activations grow with the samples, all else stays: two estimates give all of them, on each rank of a pipeline.
+    Each is estimated where predict's memory model knows the training. What is traced takes seconds: its activations
+    grow with the samples, all else stays, so that two estimates give all of them, on each rank of a pipeline.
     """
-    one, two = (_estimated(benchmark, config, micro, recompute, ranks) for micro in (1, 2))
+    world_size, per_node, on_cpu = ranks
+    is_known = not on_cpu and described_job(config, world_size=world_size, per_node=per_node) is not None
+    one, two = ([0.0], [0.0]) if is_known else (_estimated(benchmark, config, n, recompute, ranks) for n in (1, 2))
     for micro in range(samples, 0, -1):
         if samples % micro == 0 and config.can_have(samples // micro):
-            size = max(first + (micro - 1) * (second - first) for first, second in zip(one, two, strict=True))
+            if is_known:
+                size = max(_estimated(benchmark, config, micro, recompute, ranks))
+            else:
+                size = max(first + (micro - 1) * (second - first) for first, second in zip(one, two, strict=True))
             yield LayoutCandidate(
                 micro_batch=micro, micro_batches=samples // micro, recompute=recompute, bytes=int(size)
             )

@@ -1,6 +1,7 @@
-"""Estimates what a training step holds in a device's memory, without one: by tensors that have shapes and no storage.
+"""Estimates what a training step holds in a device's memory, without one.
 
-Weights, gradients and optimizer are those of workloads.job.model_states. Activations: what is still held after a
+Of what predict's memory model knows (described) that model says it. Else tensors that have shapes and no storage do:
+weights, gradients and optimizer are those of workloads.job.model_states. Activations: what is still held after a
 forward pass under autocast, each storage once, of one tensor-parallel rank's share of a model with one and with two
 layers; every further layer adds the difference, of what recomputation keeps of it; the backward pass computes one layer
 again at a time. What the allocator loses by fragments, and CUDA's own context, are RESERVED. Gradients count beside all
@@ -16,18 +17,17 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.torch_version import TorchVersion
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
+from training.benchmarks.driver.training.layout import described
 from training.benchmarks.driver.training.layout.rank_share import cut_experts_to_one_rank, cut_to_one_rank
 from training.benchmarks.driver.training.model.context import ContextParallel
 from training.benchmarks.driver.training.model.experts import mixtures
 from training.benchmarks.driver.training.model.model import BenchmarkModel, parameter_count
 from training.benchmarks.driver.training.model.staged import Stage, StagedModel, hidden_dtype
 from training.benchmarks.driver.training.settings.settings import Recompute, TrainingConfig
-from workloads.job import activations
 from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded, single_precision
 
 RESERVED = 0.10
@@ -46,18 +46,35 @@ def step_bytes(
 ) -> float:
     """Peak of a step on one device, in bytes, RESERVED not counted; `per_node` ranks are on each node.
 
-    On the CPU (`on_cpu`) torch's attention keeps the weights and what drops them, CUDA's fused kernels keep neither.
     allocated: the most that tensors hold at a time; less than what the allocator needs, where gradients come as
     activations go.
+    """
+    if not on_cpu:
+        known = described.bytes_of_ranks(config, world_size=world_size, per_node=per_node, allocated=allocated)
+        if known is not None:
+            return max(known)
+    return traced_bytes(benchmark, config, world_size, per_node, on_cpu, allocated=allocated)
+
+
+def traced_bytes(
+    benchmark: TrainingBenchmark[Any],
+    config: TrainingConfig,
+    world_size: int,
+    per_node: int = 8,
+    on_cpu: bool = False,
+    *,
+    allocated: bool = False,
+) -> float:
+    """The same by tensors without storage, of any training.
+
+    On the CPU (`on_cpu`) torch's attention keeps the weights and what drops them, CUDA's fused kernels keep neither.
     """
     states, output, at_end, freed = _states(benchmark, config, world_size, per_node)
     is_early = not allocated or config.strategy == "ddp" or config.gradient_accumulation_steps > 1
     coming = 0.0 if is_early else states.gradients
     kernels = kernels_for(on_cpu, allocated=allocated)
-    layer = layer_bytes(benchmark, config, kernels, config.recompute)
+    layer = _traced_layer(benchmark, config, kernels, config.recompute)
     one: float = peak_of_one_layer(benchmark, config, kernels)
-    if config.compile_backend is not None:
-        one += layer_bytes(benchmark, config, kernels) - _traced_layer(benchmark, config, kernels)
     forward = activation_bytes(benchmark, config, 1, config.recompute, kernels, peak="forward") if freed else 0
     ahead = states.passing + forward + (config.num_layers - 1) * layer
     with_loss = states.passing - freed + one + (config.num_layers - 1) * layer
@@ -115,44 +132,11 @@ def peak_of_one_layer(
     return activation_bytes(benchmark, config, 1, kernels=kernels, peak="backward", ends=ends)
 
 
-def layer_bytes(
-    benchmark: TrainingBenchmark[Any], config: TrainingConfig, kernels: Kernels, recompute: Recompute = "none"
-) -> float:
-    """Bytes that a further layer keeps until its backward pass: of a dense decoder under FSDP2 on a GPU what predict
-    and sweep count, too (traces have the same tensors: test_kept_tensors.py), else what is traced.
-    """
-    model = config.described_model()
-    is_known = model is not None and "experts" not in model and config.context_parallelism() == 1
-    if model is None or not is_known or kernels != "gpu" or not config.casts_weights():
-        return _traced_layer(benchmark, config, kernels, recompute)
-    heads, (tp_size, is_sequence_shared) = model["heads"], config.tensor_parallelism()
-    sizes = activations.DecoderSizes(
-        model["hidden"], heads, model["kv_heads"], model["hidden"] // heads, model["ffn"], bool(model["swiglu"])
-    )
-    widths = activations.decoder_widths(sizes, tp_size, tp_size if is_sequence_shared else 1)
-    kept = activations.kept(
-        widths, activations.ELEMENTWISE if recompute == "selective" else recompute, keeping_of(config)
-    )
-    return config.train_batch_size * config.tokens_per_sample() * sum(kept.values())
-
-
 def _traced_layer(
-    benchmark: TrainingBenchmark[Any], config: TrainingConfig, kernels: Kernels, recompute: Recompute = "none"
+    benchmark: TrainingBenchmark[Any], config: TrainingConfig, kernels: Kernels, recompute: Recompute
 ) -> int:
     one, two = (activation_bytes(benchmark, config, layers, recompute, kernels) for layers in (1, 2))
     return two - one
-
-
-def keeping_of(config: TrainingConfig) -> activations.Keeping:
-    """The tensors that operators between products keep on a GPU."""
-    if config.compile_backend is not None:
-        return activations.COMPILED
-    return activations.AUTOCAST if are_norms_cast() else activations.EAGER
-
-
-def are_norms_cast() -> bool:
-    """Whether autocast has norms in float32 on a GPU."""
-    return TorchVersion(torch.__version__) >= TorchVersion("2.12.0a0")
 
 
 class HeldStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -246,7 +230,7 @@ def _as_on_gpu(model: nn.Module, config: TrainingConfig) -> None:
     """Have a model hold what it does on a GPU: the weights that FSDP2 gathers, and what norms of one kernel keep."""
     if config.casts_weights():
         _cast_weights(model)
-    _fuse_norms(model, is_cast=config.precision in _HALF and are_norms_cast())
+    _fuse_norms(model, is_cast=config.precision in _HALF and described.are_norms_cast())
 
 
 def _cast_weights(model: nn.Module) -> None:

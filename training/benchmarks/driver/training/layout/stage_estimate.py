@@ -1,4 +1,4 @@
-"""Estimates what a step of a pipeline holds in the memory of each of its ranks, by tensors without storage.
+"""Estimates what a step of a pipeline holds in the memory of each of its ranks: as memory_estimate does.
 
 A rank keeps the activations of the micro-batches whose backward pass is to come: with 1F1B as many as there are stages
 from its own on, so that the first rank has the most; with more stages on a rank those of its warm-up. Under FSDP2 the
@@ -16,7 +16,9 @@ from typing import Any
 import torch
 
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
+from training.benchmarks.driver.training.layout import described
 from training.benchmarks.driver.training.layout.memory_estimate import (
+    Kernels,
     activation_bytes,
     kernels_for,
     peak_of_one_layer,
@@ -40,17 +42,27 @@ def bytes_of_ranks(
 ) -> list[float]:
     """A step's peak in bytes on each rank of a pipeline, or on one rank, without memory_estimate.RESERVED.
 
-    allocated: as of step_bytes on one rank; of a pipeline the same as without it: the micro-batches leave gradients to
-    one another, and any kernels' activations count.
+    allocated: as of step_bytes; the micro-batches of a pipeline leave gradients to one another.
     """
     ranks, _ = config.pipeline_parallelism()
+    if not on_cpu and ranks > 1:
+        known = described.bytes_of_ranks(config, world_size=world_size, per_node=per_node, allocated=allocated)
+        if known is not None:
+            return known
     if ranks == 1:
         return [step_bytes(benchmark, config, world_size, per_node, on_cpu, allocated=allocated)]
+    return traced_stages(benchmark, config, world_size, per_node, kernels_for(on_cpu, allocated=allocated))
+
+
+def traced_stages(
+    benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_size: int, per_node: int, kernels: Kernels
+) -> list[float]:
+    """Peak bytes on each rank of a pipeline by tensors without storage."""
     shards = config.ranks_of_a_copy(world_size=world_size, per_node=min(per_node, world_size))
     return [
         _states(config, parameters_of_rank(benchmark, config, rank), shards)
-        + _activations(benchmark, config, rank, on_cpu)
-        for rank in range(ranks)
+        + _activations(benchmark, config, rank, kernels)
+        for rank in range(config.pipeline_parallelism()[0])
     ]
 
 
@@ -89,13 +101,12 @@ def _states(config: TrainingConfig, parameters: int, shards: int) -> float:
     return fully_sharded(own, shards, 0, 0, moments).plus(ModelStates(0, 0, 0, whole)).total
 
 
-def _activations(benchmark: TrainingBenchmark[Any], config: TrainingConfig, rank: int, on_cpu: bool) -> float:
+def _activations(benchmark: TrainingBenchmark[Any], config: TrainingConfig, rank: int, kernels: Kernels) -> float:
     """Activations, and the buffers in which the schedule receives those of each micro-batch and their gradients."""
     stages = _stages(config)
     ranks, _ = config.pipeline_parallelism()
     own = range(rank, len(stages), ranks)
     ends = 0 in own, len(stages) - 1 in own
-    kernels = kernels_for(on_cpu)
     one, two = (activation_bytes(benchmark, config, layers, config.recompute, kernels, ends=ends) for layers in (1, 2))
     copied, gradient, of_ends = _copied_bytes(benchmark, config, rank)
     layer, outside = two - one, max(0, 2 * one - two + of_ends)

@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from simulation.predict import memory
 from simulation.predict.job_table import job_of, preset
 from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
-from training.benchmarks.driver.training.layout import memory_estimate
-from training.benchmarks.driver.training.layout.memory_estimate import activation_bytes, layer_bytes
+from training.benchmarks.driver.training.layout import described, memory_estimate
+from training.benchmarks.driver.training.layout.memory_estimate import activation_bytes
 from training.benchmarks.driver.training.settings.settings import Recompute, TrainingConfig
-from workloads.job import activations
+from workloads.job import activations, memory
 
 HEADS, KV_HEADS, SEQ = 8, 4, 256
 RECOMPUTATIONS: list[Recompute] = ["none", "selective", "full"]
@@ -24,6 +23,13 @@ def llama(hidden: int = 512, **settings: Any) -> TrainingConfig:
         "compile_backend": None,
     }  # fmt: skip
     return config_of("llama", **(sizes | settings))
+
+
+def counted(config: TrainingConfig) -> float:
+    """Bytes of a layer that `layout = "auto"` counts."""
+    job = described.described_job(config, world_size=8, per_node=8)
+    assert job is not None
+    return memory._kept(job, experts=False)
 
 
 def predicted(config: TrainingConfig) -> float:
@@ -47,7 +53,7 @@ def test_a_traced_layer_keeps_the_tensors_that_the_rule_lists(
     """Beside them: rotary angles in 16 bits, two for queries and for keys; of norms a number for each row, and weights
     that autocast has in 32 bits.
     """
-    monkeypatch.setattr(memory_estimate, "are_norms_cast", lambda: is_cast)
+    monkeypatch.setattr(described, "are_norms_cast", lambda: is_cast)
     activation_bytes.cache_clear()
     config = llama(
         hidden, tensor_parallel_size=ranks, sequence_parallel=ranks > 1, train_batch_size=batch,
@@ -58,10 +64,9 @@ def test_a_traced_layer_keeps_the_tensors_that_the_rule_lists(
     if recompute == "none":
         beside = 4 * 2 * SEQ * hidden // HEADS + 2 * 4 * batch * SEQ // ranks + is_cast * 2 * 4 * hidden
     activation_bytes.cache_clear()
-    counted = layer_bytes(benchmark_of("llama"), config, "gpu", recompute)
-    assert two - one - beside == counted
+    assert two - one - beside == counted(config)
     if not is_cast:
-        assert counted == predicted(config)
+        assert counted(config) == predicted(config)
 
 
 def test_torch_saves_the_tensors_that_the_rule_lists() -> None:

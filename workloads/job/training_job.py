@@ -1,6 +1,9 @@
-"""Describes one training job: the model, its layout over GPUs, and the machine; read from rows of a table."""
+"""Describes one training job: the model, its layout over GPUs, and the machine."""
 
 from dataclasses import dataclass, replace
+
+ELEMENTWISE = "selective elementwise"
+"""Recomputation of our trainer: of torch's modules, what lies between the products."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +31,8 @@ class TrainingJob:
     window: tokens that a token attends to, itself one of them, 0: all before it; full_every: every so many layers one
     attends to all, 0: none.
     power_limit: watts a GPU may draw; memory_GBps: of its memory; 0: the GPU's own. compiled: torch.compile fuses what
-    lies between products (Megatron-LM's own kernels always do).
+    lies between products (Megatron-LM's own kernels always do). autocast: where nothing fuses it, norms are in 32 bits.
+    whole_logits: each tensor-parallel rank gathers the logits of all words, as our trainer's; else it has its part.
     """
 
     name: str
@@ -74,6 +78,8 @@ class TrainingJob:
     scaling: str = "tensorwise"
     megatron: bool = False
     cudnn: bool = False
+    autocast: bool = False
+    whole_logits: bool = False
     window: int = 0
     full_every: int = 0
 
@@ -128,6 +134,11 @@ class TrainingJob:
     def eager(self) -> bool:
         """Whether each of torch's operators between products reads and writes memory."""
         return self.of_torch and not self.compiled
+
+    @property
+    def words(self) -> float:
+        """Words whose logits a rank has."""
+        return self.vocab / (1 if self.whole_logits else self.tp)
 
     @property
     def split(self) -> int:

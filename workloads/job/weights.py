@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from simulation.predict.job import TrainingJob
+from workloads.job.training_job import TrainingJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 
-from simulation.predict.duration import ELEMENTWISE
-from simulation.predict.job import TrainingJob
-from simulation.predict.weights import StageWeights, layers_of, stage_weights
 from workloads.job import activations
 from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded, mixed_precision, single_precision
+from workloads.job.training_job import ELEMENTWISE, TrainingJob
+from workloads.job.weights import StageWeights, layers_of, stage_weights
 
 GIB = 2**30
 RESERVED = 1.04
@@ -45,8 +44,13 @@ class Memory:
         return self.weights + self.gradients + self.optimizer + self.activations + self.transient
 
     @property
+    def at_once(self) -> float:
+        """GiB that all streams need, each with a part of the allocator's of its own."""
+        return self.allocated + self.pooled
+
+    @property
     def reserved(self) -> float:
-        return (self.allocated + self.pooled) * RESERVED
+        return self.at_once * RESERVED
 
 
 def memory_of(job: TrainingJob) -> list[Memory]:
@@ -74,9 +78,12 @@ def _stage(job: TrainingJob, stage: int, of_layers: Sequence[tuple[float, float]
     if stage == job.pp - 1:
         # Logits and their gradient (torch's own loss: in float32, and the softmax), the head's input and its gradient.
         logits = 3 * SINGLE if job.of_torch else 2 * HALF
-        head = job.tokens * (logits * job.vocab / job.tp + 2 * HALF * job.hidden / job.split)
+        head = job.tokens * (logits * job.words + 2 * HALF * job.hidden / job.split)
     unused = 0.0 if job.of_torch else HALF * sum(held.matrices)
-    at_once = _Moment(states.gradients, _live_batches(job, stage) * layers, max(peak, head) + unused + states.passing)
+    passing = unused + states.passing + _received(job, stage)
+    at_once = _Moment(states.gradients, _live_batches(job, stage) * layers, max(peak, head) + passing)
+    if job.replicated and job.recompute != activations.NONE:
+        at_once = max(_of_replica(job, held, at_once, (peak, head)), key=sum)
     fullest = at_once
     if job.of_torch and not job.replicated and job.pp == 1:
         fullest = max(_moments(job, held, at_once, (peak, head)), key=sum)
@@ -120,15 +127,42 @@ def _moments(job: TrainingJob, held: StageWeights, all_: _Moment, added: tuple[f
     )
 
 
+def _of_replica(job: TrainingJob, held: StageWeights, all_: _Moment, added: tuple[float, float]) -> tuple[_Moment, ...]:
+    """A replica's step whose layers are computed again: at the loss autocast's 16-bit copies of all weights lie there,
+    and no gradient of the logits; in the backward pass the copies of one layer.
+    """
+    peak, head = added
+    loss = max(0.0, head - SINGLE * job.tokens * job.words)
+    return (
+        all_._replace(transient=HALF * (held.shared + held.experts) + loss),
+        all_._replace(transient=HALF * (held.shared - held.layers + held.widest) + max(peak, head)),
+    )
+
+
+def _received(job: TrainingJob, stage: int) -> float:
+    """Bytes of the buffers in which torch's stages receive activations and gradients of every micro-batch."""
+    if not job.of_torch or job.pp == 1:
+        return 0.0
+    ways = 2 * job.vpp - (stage == 0) - (stage == job.pp - 1)
+    return HALF * ways * job.micro_batches * job.tokens * job.hidden / job.split
+
+
 def _states(job: TrainingJob, stage: int, held: StageWeights) -> ModelStates:
     """The bytes of weights, gradients and optimizer on a rank of a stage."""
     if job.fsdp:
         if job.replicated:
             return single_precision(held.shared + held.experts, half_copy=True)
-        layers = sum(layers_of(job, stage))
+        if job.of_torch and job.pp > 1:
+            # Gathered weights and whole gradients stay until the last micro-batch (torch.distributed.pipelining).
+            whole = held.shared + held.experts
+            return fully_sharded(whole, job.fsdp, 0, 0)._replace(passing=(HALF + SINGLE) * whole)
+        layers, outside = sum(layers_of(job, stage)), held.shared - held.layers
+        if job.of_torch and job.fsdp == 1:
+            # Whoever holds the weights, the 16-bit copies of those outside of the layers stay.
+            return fully_sharded(held.shared + held.experts, 1, 0, 0)._replace(passing=HALF * outside)
         layer = held.layers / max(1, layers)
         parts = [
-            fully_sharded(held.shared, job.fsdp, layer, held.shared - held.layers),
+            fully_sharded(held.shared, job.fsdp, layer, outside),
             fully_sharded(held.experts, min(job.fsdp, job.expert_dp), held.experts / max(1, layers), 0.0),
         ]
     else:
@@ -143,11 +177,12 @@ def _states(job: TrainingJob, stage: int, held: StageWeights) -> ModelStates:
 def _live_batches(job: TrainingJob, stage: int) -> float:
     """Micro-batches whose activations a stage holds at most, in micro-batches of all its layers (1F1B).
 
-    Interleaved: (pp - 1) / (pp vpp) more on the first stage, arXiv:2104.04473, section 2.2.
+    Interleaved: (pp - 1) / (pp vpp) more on the first stage, arXiv:2104.04473, section 2.2: the chunks of its warm-up
+    and the next one.
     """
     most = job.pp - stage
     if job.vpp > 1:
-        return min(job.micro_batches, 1 + (2 * (job.pp - stage - 1) + (job.vpp - 1) * job.pp) / job.vpp)
+        return min(job.micro_batches, (2 * (job.pp - stage - 1) + (job.vpp - 1) * job.pp + 1) / job.vpp)
     return min(most, job.micro_batches)
 
 
@@ -157,7 +192,9 @@ def _kept(job: TrainingJob, *, experts: bool) -> float:
 
 
 def _keeping(job: TrainingJob) -> activations.Keeping:
-    return activations.FUSED if not job.of_torch else activations.EAGER if job.eager else activations.COMPILED
+    if not job.eager:
+        return activations.COMPILED if job.of_torch else activations.FUSED
+    return activations.AUTOCAST if job.autocast else activations.EAGER
 
 
 def _recomputed(job: TrainingJob) -> str:
