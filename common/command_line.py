@@ -89,11 +89,16 @@ class VerbParser(argparse.ArgumentParser):
 
     def _of_sound_ones(self, check: "_Check", found: argparse.Namespace) -> list[Problem]:
         """The problems of a verb whose refused options are not given, but for those that name one of these."""
-        for action in self._refused:
+        for action in dict.fromkeys(self._refused):
             given, default = getattr(found, action.dest), action.default
             sound = [each for each in given if each is not _UNREAD] if isinstance(given, list) else []
-            default = self._get_value(action, default) if isinstance(default, str) else default
-            setattr(found, action.dest, sound if sound and not action.choices else default)
+            if sound and not action.choices:
+                setattr(found, action.dest, sound)
+            elif default == argparse.SUPPRESS:
+                delattr(found, action.dest)
+            else:
+                default = self._get_value(action, default) if isinstance(default, str) else default
+                setattr(found, action.dest, default)
         names = {name for action in self._refused for name in action.option_strings}
         try:
             check(found)
