@@ -27,7 +27,6 @@ from simulation.network.view import RunView
 FLOW_BYTES = 1000  # of memory that a flow takes, measured
 NEXT_HOP_BYTES = 16  # of memory that those of a node towards another take, without the ports themselves
 GIVEN_UP = "--fast-forward was given up: parts overlap so much that all packets were simulated"
-NOT_AGAIN = f"{LINKS} has no packets that were sent again: --fast-forward spreads each flow's bytes"
 PROBES = 2  # shuffled orders of starts that say whether there is a band
 
 
@@ -145,9 +144,7 @@ def _run(request: NetworkRequest, network: Network, growing: _Growing | None = N
         forward = FastForward(network, request.job, request.wishes)
         if not growing:
             return forward.run()
-        found = forward.with_use(forward.run(growing.rows.write))
-        request.notes.extend([NOT_AGAIN] if found.resent and not found.not_kept else [])
-        return found
+        return forward.with_use(forward.run(growing.rows.write))
     except OverlapsError:
         _check_memory(request._replace(fast_forward=False))
         request.notes.append(GIVEN_UP)  # which holds for the runs that follow, too
