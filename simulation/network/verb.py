@@ -13,7 +13,6 @@ from simulation.network.flow_file import FlowFile
 from simulation.network.flow_level.net import check_ways
 from simulation.network.flow_level.port_routes import ECMP
 from simulation.network.job import warn_of_untimed
-from simulation.network.measured import with_cost
 from simulation.network.memory_room import MemoryRoom
 from simulation.network.outcome import NetworkRun
 from simulation.network.packet_view import view_of
@@ -64,6 +63,8 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     sure = Sureness(sorted([found.makespan_us, *ended]), request.seeds, len(others) - len(ended))
     answer = summary(request, found, sure, [*files, page])
     if healthy and found.complete:
+        from simulation.network.measured import with_cost  # which needs pydantic
+
         answer = with_cost(answer, healthy.iteration_us, found.iteration_us)
     answer = _beside(answer, found, theirs) if theirs else answer
     write_whole(page, [html(request, view, sure.makespans, answer.text).encode()])
