@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn, Protocol, TextIO, TypeAlias
@@ -71,18 +72,16 @@ class VerbParser(argparse.ArgumentParser):
         """The first part of names that are read like a file's, but are no files."""
 
     def read(self, check: "_Check | None" = None) -> argparse.Namespace:
-        """The options of the words. Beside mistakes of these are told those that `check` raises of the sound ones.
+        """The options of the words. Beside values that are refused is told what `check` raises of the sound ones.
+
+        Where a word is no option the verb is not asked: it would miss what the user meant to give.
 
         Raises:
             InputProblems: words are no options, or values of another kind.
         """
-        known = {_underscored(name): name for action in self._actions for name in action.option_strings}
-        found, unknown = self.parse_known_args([self._spelt(word, known) for word in self.words])
-        for word in [word for word in unknown if word.startswith("-")] or unknown:
-            name = word.partition("=")[0]
-            near = closest(name, known.values())
-            self._mistakes.append(f"unrecognized arguments: {name}" + (f"; did you mean {near}?" if near else ""))
-        if check and self._mistakes:
+        found, unknown = self.parse_known_args(self._all_spelt())
+        self._note_unknown([word for word in unknown if word.startswith("-")] or unknown)
+        if check and self._mistakes and not unknown:
             self._check(self._of_sound_ones(check, found))
         self._check()
         return found
@@ -114,10 +113,24 @@ class VerbParser(argparse.ArgumentParser):
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
-        """Keep the mistake, and raise all that were found."""
+        """Keep the mistake, and raise all that were found; an option that is required may only be misspelt."""
         self._mistakes.append(message)
+        words = takewhile(lambda word: word != "--", self._all_spelt())
+        self._note_unknown([word for word in words if word.startswith("--") and not self._is_option(word)])
         self._check()
         raise AssertionError
+
+    def _is_option(self, word: str) -> bool:
+        """Whether argparse takes it as one of the options, or, with a blank, as a value."""
+        name = word.partition("=")[0]
+        names = (each for action in self._actions for each in action.option_strings)
+        return " " in word or any(each == name or (self.allow_abbrev and each.startswith(name)) for each in names)
+
+    def _note_unknown(self, words: Sequence[str]) -> None:
+        for word in words:
+            name = word.partition("=")[0]
+            near = closest(name, [each for action in self._actions for each in action.option_strings])
+            self._mistakes.append(f"unrecognized arguments: {name}" + (f"; did you mean {near}?" if near else ""))
 
     def _check(self, others: Sequence[Problem] = ()) -> None:
         if self._mistakes:
@@ -135,6 +148,10 @@ class VerbParser(argparse.ArgumentParser):
                 path.stat()
             except OSError as error:
                 yield f"{path}: {error.strerror}"
+
+    def _all_spelt(self) -> list[str]:
+        known = {_underscored(name): name for action in self._actions for name in action.option_strings}
+        return [self._spelt(word, known) for word in self.words]
 
     def _spelt(self, word: str, known: Mapping[str, str]) -> str:
         """An option as it is declared: --context-parallel-size=2 may be --context_parallel_size=2. Values stay."""

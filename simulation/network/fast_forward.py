@@ -14,11 +14,11 @@ import numpy as np
 
 from common.progress import StepProgress
 from simulation.flows.names import SEND_RECEIVE
-from simulation.network.even_use import even_use
+from simulation.network.even_use import even_use, wire_bytes
 from simulation.network.job import QUEUES, WAITS, Job, numbers_in_parts
 from simulation.network.looks import Looks
 from simulation.network.outcome import NOT_YET, Counted, NetworkRun
-from simulation.network.packet_state import ACK_BYTES, HEADER_BYTES
+from simulation.network.packet_state import HEADER_BYTES
 from simulation.network.packets import Network, check_numba
 from simulation.network.profiles import Instance, Profile, Profiles, Sketch
 from simulation.network.request import Wishes
@@ -44,6 +44,7 @@ class Cluster:
         self.instances, self.sketches, self.end = instances, sketches, 0
         self.ends: list[Ints] = []
         self.counted = Counted()
+        self.more: Ints | int = 0
 
     def delays(self, mask: int, since: int, ports: Ports) -> bool:
         """Whether flows that had not ended `since` then (ns) take one of these ports for long.
@@ -93,7 +94,8 @@ class FastForward:
         self._clusters: list[Cluster] = []
         self._flows = self._all_flows()
         self._moved: dict[int, dict[int, int]] = {}
-        self._counted = Counted()  # of clusters that are over
+        self._counted = Counted()  # of clusters that are over, as `_more`, the bytes of ports besides
+        self._more: Ints | int = 0
         self._all_events = self._events_of_all()
 
     def run(self, finished: Callable[[NetworkRun], None] | None = None) -> NetworkRun:
@@ -235,6 +237,7 @@ class FastForward:
         first = min(instance.arrivals.values())
         over = [each for each in self._clusters if each.end <= now]
         self._counted = Counted.sum([self._counted, *(each.counted for each in over)])
+        self._more = sum((each.more for each in over), self._more)
         self._clusters = [each for each in self._clusters if each.end > now]
         cluster, others = Cluster([instance], [sketch]), []
         for each in self._clusters:
@@ -246,7 +249,7 @@ class FastForward:
         found = self.profiles.of(cluster.instances)
         if self.profiles.events > MOST_AGAIN * self._all_events + FEW_EVENTS and self._flows.begin:
             raise OverlapsError
-        cluster.counted = found.counted
+        cluster.counted, cluster.more = found.counted, found.more
         self._take(cluster, found, now)
 
     def _take(self, cluster: Cluster, found: Profile, now: int) -> None:
@@ -335,13 +338,11 @@ class FastForward:
         return source, target, sport, size, np.concatenate([none, *numbers]), path, back, *parents
 
     def with_use(self, run: NetworkRun) -> NetworkRun:
-        """The run with how busy the ports were, without packets that were sent again, if flows were kept; see
-        `even_use`.
-        """
+        """The run with how busy the ports were, if flows were kept; see `even_use`."""
         size, path, back = self._columns[3], *self._columns[5:7]
-        packets = -(-size // self.network.conf.payload_bytes)
-        ways = [(path, size + HEADER_BYTES * packets), (back, ACK_BYTES * packets)]
-        usage, bin_ns = even_use(ways, run.start, run.end, len(self.network.ports.bps))
+        ways = wire_bytes(path, back, size, self.network.conf.payload_bytes)
+        more = sum((each.more for each in self._clusters), self._more)
+        usage, bin_ns = even_use(ways, run.start, run.end, len(self.network.ports.bps), more)
         return run._replace(usage=usage, bin_ns=bin_ns)
 
     def _found(self, seconds: float) -> NetworkRun:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simulation.flows.train import FlowSchedule
+from simulation.network.even_use import sent_once, wire_bytes
 from simulation.network.job import SENDS, GroupCollective, Job, JobPart, JobPhase
 from simulation.network.outcome import Counted
 from simulation.network.packets import Network, parents_of, prepared, simulate
@@ -36,13 +37,17 @@ class Instance(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """By instance the end of each member's part; start and end of all flows, instance after instance (ns); counts."""
+    """By instance the end of each member's part; start and end of all flows, instance after instance (ns); counts.
+
+    `more`: where packets are lost, the bytes of each port beside those of each packet and ACK once.
+    """
 
     ends: list[list[int]]
     start: Ints
     end: Ints
     counted: Counted
     events: int
+    more: Ints | int = 0
 
 
 class Sketch(NamedTuple):
@@ -187,7 +192,12 @@ class Profiles:
         run = simulate(self.network, job, self._wishes._replace(draws=draws), less=less)
         ends = [run.part_end[number, sketch.members].tolist() for number, sketch in enumerate(sketches)]
         counted = Counted(*(getattr(run, name) for name in Counted._fields))
-        return Profile(ends, run.start.copy(), run.end.copy(), counted, spent + run.events)
+        more: Ints | int = 0
+        if len(draws):
+            ports, payload = len(self.network.ports.bps), self.network.conf.payload_bytes
+            ways = [way for each in sketches for way in wire_bytes(each.path, each.back, each.size, payload)]
+            more = run.usage.sum(axis=1) - sent_once(ways, ports)
+        return Profile(ends, run.start.copy(), run.end.copy(), counted, spent + run.events, more)
 
     def _job(self, instances: Sequence[Instance]) -> Job:
         """A job in which ranks come to their parts at their times, and wait for nothing."""

@@ -35,7 +35,7 @@ from simulation.network.placing import groups_by_kind, link_speeds
 from simulation.network.row_files import refuse_names
 from simulation.topology import whatif
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric
-from simulation.topology.reading import long_links, read
+from simulation.topology.reading import read
 
 if TYPE_CHECKING:
     from simulation.network.measured import MeasuredFaults  # which needs pydantic
@@ -137,7 +137,7 @@ def _fabric(path: Path) -> tuple[Fabric, list[str]]:
         raise input_problem(f"{path}, line 1", None, f"promises {promised} links, the file has {links}")
     if any(role != GPU for role in fabric.roles[: fabric.gpus]):
         raise input_problem(f"{path}, line 2", None, "the ids of the GPUs must come before those of the switches")
-    return fabric, oddities + long_links(fabric)
+    return fabric, oddities
 
 
 def _names(arguments: argparse.Namespace) -> list[str]:

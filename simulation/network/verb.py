@@ -13,7 +13,6 @@ from simulation.network.flow_file import FlowFile
 from simulation.network.flow_level.net import check_ways
 from simulation.network.flow_level.port_routes import ECMP
 from simulation.network.job import warn_of_untimed
-from simulation.network.measured import with_cost
 from simulation.network.memory_room import MemoryRoom
 from simulation.network.outcome import NetworkRun
 from simulation.network.packet_view import view_of
@@ -27,7 +26,6 @@ from simulation.network.view import RunView
 FLOW_BYTES = 1000  # of memory that a flow takes, measured
 NEXT_HOP_BYTES = 16  # of memory that those of a node towards another take, without the ports themselves
 GIVEN_UP = "--fast-forward was given up: parts overlap so much that all packets were simulated"
-NOT_AGAIN = f"{LINKS} has no packets that were sent again: --fast-forward spreads each flow's bytes"
 PROBES = 2  # shuffled orders of starts that say whether there is a band
 
 
@@ -65,6 +63,8 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     sure = Sureness(sorted([found.makespan_us, *ended]), request.seeds, len(others) - len(ended))
     answer = summary(request, found, sure, [*files, page])
     if healthy and found.complete:
+        from simulation.network.measured import with_cost  # which needs pydantic
+
         answer = with_cost(answer, healthy.iteration_us, found.iteration_us)
     answer = _beside(answer, found, theirs) if theirs else answer
     write_whole(page, [html(request, view, sure.makespans, answer.text).encode()])
@@ -145,9 +145,7 @@ def _run(request: NetworkRequest, network: Network, growing: _Growing | None = N
         forward = FastForward(network, request.job, request.wishes)
         if not growing:
             return forward.run()
-        found = forward.with_use(forward.run(growing.rows.write))
-        request.notes.extend([NOT_AGAIN] if found.resent and not found.not_kept else [])
-        return found
+        return forward.with_use(forward.run(growing.rows.write))
     except OverlapsError:
         _check_memory(request._replace(fast_forward=False))
         request.notes.append(GIVEN_UP)  # which holds for the runs that follow, too

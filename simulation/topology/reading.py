@@ -40,8 +40,9 @@ class _Head(NamedTuple):
     gpu_type: str
 
 
-def read(path: Path) -> ReadTopology:
-    """The network of a file. An InputNote names links that are so long that their latency is probably a mistake.
+def read(path: Path, *, noting: bool = True) -> ReadTopology:
+    """The network of a file. An InputNote names links that are so long that their latency is probably a mistake, but
+    for a caller that tells it itself (`noting`).
 
     Raises:
         InputProblems: the file is not there, or has not the form.
@@ -61,7 +62,7 @@ def read(path: Path) -> ReadTopology:
         raise input_problem(str(path), None, "is no topology file: it has bytes that are no text") from error
     if len(fabric.kinds) != head.links:
         oddities.append(f"the header promises {head.links} links, the file has {len(fabric.kinds)}")
-    for long in long_links(fabric):
+    for long in long_links(fabric) if noting else ():
         warnings.warn(InputNote(f"{path}: {long}"), stacklevel=2)
     return ReadTopology(fabric, oddities, head.links)
 

@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace) -> Summary:
     Raises:
         InputProblems: the file is not there, or has not the form.
     """
-    found = examine(read(arguments.file), arguments.file)
+    found = examine(read(arguments.file, noting=False), arguments.file)
     return Summary(as_text(arguments.file, found), as_data(arguments.file, found))
 
 

@@ -274,15 +274,27 @@ def test_values_that_an_option_cannot_have_hide_no_other_mistake(
     """And lead to none: with the wrong --op, which is taken as not given, an operation would be missing."""
     (tmp_path / "out-links.csv").write_text("older")
     words = ["--level", level, "--op", "Scatter", "--tp", "two", "--size", "0", "--send-lat", "-1", "--outage", "x@2:1"]
-    words += ["--conf", "missing.conf", "--straggler", "one", "--jsn"]
+    words += ["--conf", "missing.conf", "--straggler", "one"]
     error = refused(["-n", str(TOPOLOGY), *words], tmp_path, capsys)
     for said in (
-        "--op: invalid choice: 'Scatter'", "--tp: invalid int value: 'two'", "unrecognized arguments: --jsn",
-        "--send-lat -1.0", "missing.conf: cannot be read", "--outage x@2:1", "--straggler one",
-        "out-links.csv: is there",
+        "--op: invalid choice: 'Scatter'", "--tp: invalid int value: 'two'", "--send-lat -1.0",
+        "missing.conf: cannot be read", "--outage x@2:1", "--straggler one", "out-links.csv: is there",
     ):  # fmt: skip
         assert said in error
     assert "exactly one of the two" not in error and "missing.conf: No such file" not in error
+
+
+@pytest.mark.parametrize("level", ["packet", "flow"])
+def test_a_misspelt_option_is_told_alone(level: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not that what it gives is missing; of a required one both are true. A value with a blank is no option."""
+    words = ["-n", str(TOPOLOGY), "--op", "AllGather", "--siez", "1M", "--level", level]
+    assert refused(words, tmp_path, capsys).splitlines() == [
+        "error: network: unrecognized arguments: --siez; did you mean --size? (see .venv/bin/python -m simulation "
+        "network --help)"
+    ]
+    error = refused(["--netwrok=a", "--op", "AllGather", "--simulator", "--a b", "--", "--c"], tmp_path, capsys)
+    assert "required: -n/--network" in error and "--netwrok; did you mean --network?" in error
+    assert error.count("unrecognized") == 1
 
 
 def test_of_a_collective_all_mistakes_are_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

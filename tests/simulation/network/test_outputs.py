@@ -24,6 +24,7 @@ from simulation.network.flow_level.port_routes import DPORT, PortRoutes
 from simulation.network.flow_level.simulate import simulate
 from simulation.network.flow_level.verb import flow_wishes
 from simulation.network.flow_level.view import FairFlows
+from simulation.network.outcome import NetworkRun
 from simulation.network.packet_view import PacketFlows, link_use
 from simulation.network.packets import network_of
 from simulation.network.packets import simulate as simulate_packets
@@ -423,23 +424,48 @@ def test_a_part_that_comes_later_does_not_change_which_packets_were_marked_befor
 
 
 @pytest.mark.parametrize("error", ["0", "0.01"])
-def test_how_busy_links_were_is_counted_once_and_what_was_sent_again_is_told(
-    error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_how_busy_links_were_is_counted_once_with_what_was_sent_again(
+    error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the run that is written, not of those with shuffled starts."""
+    """Of the run that is written, not of those with shuffled starts; bytes are those of the event loop."""
     leaf = "".join(f"{gpu} 4 100Gbps 0.0005ms {error}\n" for gpu in range(4))
     (tmp_path / "fabric").write_text(f"5 1 0 1 4 H100\n4\n{leaf}", encoding="utf-8")
     counted = list[int]()
 
-    def count(ways: Any, start: Ints, end: Ints, ports: int) -> tuple[Ints, int]:
+    def count(ways: Any, start: Ints, end: Ints, ports: int, more: Ints | int) -> tuple[Ints, int]:
         counted.append(ports)
-        return even_use(ways, start, end, ports)
+        return even_use(ways, start, end, ports, more)
 
     monkeypatch.setattr(fast_forward, "even_use", count)
-    words = ["network", "-n", f"{tmp_path}/fabric", "--op", "AllToAll", "--size", "4M", "-r", f"{tmp_path}/x-"]
-    assert main([*words, "--fast-forward"]) == 0
-    assert counted == [8] and (tmp_path / "x-links.csv").read_text().count("\n") == 9
-    assert ("links.csv has no packets that were sent again" in capsys.readouterr().out) == (error != "0")
+    words = ["network", "-n", f"{tmp_path}/fabric", "--op", "AllToAll", "--size", "4M", "-r"]
+    assert main([*words, f"{tmp_path}/x-", "--fast-forward"]) == 0 == main([*words, f"{tmp_path}/y-"])
+    assert counted == [8]
+    tables = [(tmp_path / f"{prefix}-links.csv").read_text().splitlines()[1:] for prefix in "xy"]
+    fast, whole = ({line.split(",")[0]: line.split(",")[2] for line in table} for table in tables)
+    assert len(fast) == 8 and fast == whole
+
+
+def test_bytes_that_are_sent_again_are_counted_in_every_part_of_a_job(
+    fabric: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those that are over when the next one comes, and of the last: as many as the event loop counts in each."""
+    fabric.write_text(fabric.read_text().replace("0.0005ms 0\n", "0.0005ms 0.01\n"), encoding="utf-8")
+    rows = [f"{name} 90000000 ALLREDUCE 100000 0 NONE 0 0 NONE 0" for name in ("one", "two")]
+    job = workload(tmp_path / "job.txt", rows, "pp: 1 vpp: 1 ga: 1 all_gpus: 4 pp_comm: 0")
+    job.write_text(job.read_text().replace("NPU_group: 1", "NPU_group: 4"), encoding="utf-8")
+    asked = request(["-n", str(fabric), "-w", str(job)], "clusterdyno")
+    its = fast_forward.FastForward(network_of(asked.fabric, asked.wishes.conf), asked.job, asked.wishes)
+    used = list[Ints]()
+
+    def note(*words: Any, **more: Any) -> NetworkRun:
+        run = simulate_packets(*words, **more)
+        used.append(run.usage.sum(axis=1))
+        return run
+
+    monkeypatch.setattr("simulation.network.profiles.simulate", note)
+    run = its.with_use(its.run())
+    assert run.resent > 0 and len(used) == 2
+    assert run.usage.sum(axis=1).tolist() == (used[0] + used[1]).tolist()
 
 
 def test_what_others_send_does_not_change_what_a_part_loses(tmp_path: Path) -> None:
