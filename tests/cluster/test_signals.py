@@ -200,7 +200,7 @@ def _assert_least_privilege(host: ClusterHost) -> None:
 def test_in_a_round(controller: Controller, testbed: TestBed) -> None:
     controller.configure_test({"LONG": LONG, "NEVER": LIGHT})
     process = controller.start()
-    wait_until("work of rank 0", lambda: in_training(0))
+    wait_until("work of all ranks", lambda: all(map(in_training, range(4))))
     _assert_least_privilege(testbed.hosts[0])
     answer = interrupt(controller, process, signal.SIGINT)
     record = answer.round_record("LONG")
