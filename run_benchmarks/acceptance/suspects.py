@@ -366,8 +366,9 @@ def _few_pairs(run: LoadedRun, usual: Levels) -> Iterator[tuple[str, int, str, s
             for (kind, count), told in by_count.items():
                 accused = [pair for pair, is_accused in told if is_accused]
                 if len(accused) < len(told):
-                    but = f" but {few(accused, SHOWN_PAIRS)} of devices" if accused else ""
-                    said = f"{test} of each pair{but}"
+                    said = f"{test} of each pair"
+                    if accused:
+                        said = f"{test} of each pair but {few(accused, SHOWN_PAIRS)} of devices"
                     yield kind, count, "hosts", said
 
 

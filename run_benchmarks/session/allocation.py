@@ -211,8 +211,7 @@ def _of_our_own(
     elif number is None:
         _name_drained(cluster.SLURM_PARTITION)
     return obtain(
-        request,
-        number,
+        number or request,
         note=lambda new: note(JobRecord(id=new, hosts="", case=case)),
         limit=limit,
         check=check,

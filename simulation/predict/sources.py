@@ -85,19 +85,27 @@ def source_of(watch: Stopwatch, each: Operation) -> str:
         return ROOFLINE
     if isinstance(each, Experts):
         return FITTED
-    gpu, is_latent = watch.machine.gpu, watch.is_engine and watch.job.latent is not None
     if isinstance(each, Product):
-        low = watch.precision
-        dtype = low if low != "bf16" and not each.wide else "bf16"
-        source = kernels.grids()[kernels.PRODUCT, gpu, dtype].source(
-            (each.m * min(STREAMS, each.times), each.n, each.k)
-        )
-        # Of products that are scaled by rows there is a ratio to those of one scale.
-        return INTERPOLATED if source == MEASURED and dtype != "bf16" and watch.job.by_rows else source
+        return _of_product(watch, each)
+    is_latent = watch.is_engine and watch.job.latent is not None
     if isinstance(each, Decoding):
         its = (each.context, watch.job.mbs, each.units // watch.job.mbs) if is_latent else each[:3]
-        return kernels.grids()[kernels.LATENT_DECODE if is_latent else kernels.DECODE, gpu, "bf16"].source(its)
+        grid = kernels.grids()[kernels.LATENT_DECODE if is_latent else kernels.DECODE, watch.machine.gpu, "bf16"]
+        return grid.source(its)
     assert isinstance(each, Attention)
+    return _of_attention(watch.machine.gpu, each, is_latent=is_latent)
+
+
+def _of_product(watch: Stopwatch, each: Product) -> str:
+    low = watch.precision
+    dtype = low if low != "bf16" and not each.wide else "bf16"
+    grid = kernels.grids()[kernels.PRODUCT, watch.machine.gpu, dtype]
+    source = grid.source((each.m * min(STREAMS, each.times), each.n, each.k))
+    # Of products that are scaled by rows there is a ratio to those of one scale.
+    return INTERPOLATED if source == MEASURED and dtype != "bf16" and watch.job.by_rows else source
+
+
+def _of_attention(gpu: str, each: Attention, *, is_latent: bool) -> str:
     grid = kernels.grids()[kernels.LATENT if is_latent else kernels.ATTENTION, gpu, "bf16"]
     widths = () if is_latent else ((each.qk + each.v) / 2,)
     # Fewer heads take as long as the fewest that were measured.

@@ -273,7 +273,7 @@ def test_a_vendors_own_template_comes_first(tmp_path: Path, monkeypatch: pytest.
     )
     vendor = replace(vendors.load("cpu"), name="abacus", images={"pytorch": parameters})
 
-    spec = partial(image_spec, vendor, "pytorch")
+    spec = partial(image_spec, vendor, "pytorch", hashes_of=hashes_of)
     with pytest.raises(ImageSpecError, match=r"vendor abacus: no template 'mine.j2' in .*abacus"):
         spec()
     template = tmp_path / "abacus" / "mine.j2"

@@ -208,8 +208,7 @@ def left_over(name: str, known: str | None) -> str | None:
 
 
 def obtain(
-    request: Request,
-    number: str | None,
+    wanted: Request | str,
     *,
     note: Callable[[str], None],
     limit: float,
@@ -218,7 +217,7 @@ def obtain(
     check_nodes: Callable[[], None] = lambda: None,
     patience: Patience = NO_PATIENCE,
 ) -> Allocation:
-    """The job of that number, or a new one if it is None, once its nodes are ours; cancelled if that fails.
+    """The job of that number, or a new one for a request, once its nodes are ours; cancelled if that fails.
 
     Args:
         note: receives the id of a new job as soon as there is one.
@@ -233,13 +232,14 @@ def obtain(
         Exception: whatever `check`, `check_nodes` or `note` raises.
     """
     try:
-        allocation = Allocation(number=number or _submit(request), is_ours=True, patience=patience)
+        number = _submit(wanted) if isinstance(wanted, Request) else wanted
     except SlurmError as error:
         raise AllocationError(f"Slurm gives no nodes: {error.detail}") from error
+    allocation, is_new = Allocation(number=number, is_ours=True, patience=patience), isinstance(wanted, Request)
     try:
-        if number is None:
-            note(allocation.number)
-        first_look = FIRST_SECONDS if number is None else 0.0
+        if is_new:
+            note(number)
+        first_look = FIRST_SECONDS if is_new else 0.0
         _wait(allocation, time.monotonic() + first_look, limit, check, tell, check_nodes)
     except BaseException:
         allocation.give_back()

@@ -41,7 +41,10 @@ def wait(said: list[str], called: list[str], monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(allocation, "call", call)
 
     def waited(
-        *answers: Job | None, number: str | None = None, limit: float = 60.0, **more: Callable[[], None]
+        *answers: Job | None,
+        number: str | None = None,
+        limit: float = 60.0,
+        check_nodes: Callable[[], None] = lambda: None,
     ) -> Allocation:
         left = [*answers]
         monkeypatch.setattr(jobs, "job_of", lambda _: left.pop(0) if len(left) > 1 else left[0])
@@ -50,7 +53,9 @@ def wait(said: list[str], called: list[str], monkeypatch: pytest.MonkeyPatch) ->
         def check() -> None:
             assert next(checked, None) is not None, "waits on"
 
-        return obtain(request, number, note=called.append, limit=limit, check=check, tell=said.append, **more)
+        return obtain(
+            number or request, note=called.append, limit=limit, check=check, tell=said.append, check_nodes=check_nodes
+        )
 
     return waited
 
