@@ -12,7 +12,7 @@ from tests.cluster.faulty_project import WAITS
 from tests.cluster.system import frozen
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-STALL_LIMIT, TIME_LIMIT, LINK_LIMIT = 8.0, 20.0, 6.0
+STALL_LIMIT, TIME_LIMIT, LINK_LIMIT = 20.0, 40.0, 6.0
 
 
 def test_a_round_that_ended_while_its_controller_stood_still(controller: Controller, testbed: TestBed) -> None:
