@@ -70,8 +70,8 @@ from run_benchmarks.session.run_folder import new_run_id, result_root
 from run_benchmarks.settings.host_access import way_in
 from run_benchmarks.settings.host_selection import HostSelection
 from run_benchmarks.settings.settings import Settings
-from run_benchmarks.state.context import patience
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
+from run_benchmarks.state.interruption import patience
 from training.benchmarks.tools.pytorch.config import Config
 
 BUDGET = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)")

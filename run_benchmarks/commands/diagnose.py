@@ -26,8 +26,8 @@ from run_benchmarks.session.images import provide_images
 from run_benchmarks.session.leftovers import remove_collected
 from run_benchmarks.session.preparation import PreparedRun
 from run_benchmarks.settings.settings import Settings
-from run_benchmarks.state.context import RunContext, patience
-from run_benchmarks.state.interruption import Interruption
+from run_benchmarks.state.context import RunContext
+from run_benchmarks.state.interruption import Interruption, patience
 
 REACH = ("-m", "training.benchmarks.driver.launch.reach")
 REACH_SECONDS, LISTEN_SECONDS = 10.0, 40.0

@@ -19,8 +19,7 @@ from run_benchmarks.hosts.slurm.script import Request, Surroundings, surrounding
 from run_benchmarks.results.records import JobRecord
 from run_benchmarks.session.preparation import PreparedRun
 from run_benchmarks.settings.settings import Settings
-from run_benchmarks.state.context import patience
-from run_benchmarks.state.interruption import Interruption
+from run_benchmarks.state.interruption import Interruption, patience
 
 AROUND_US = ("SLURM_JOB_ID", "SLURM_JOBID")
 END_SECONDS, END_SHARE = 60.0, 0.2  # of the allocation's time for stopping and collecting; at most this share of it

@@ -26,8 +26,7 @@ from run_benchmarks.session.preparation import PreparedRun, connected
 from run_benchmarks.session.recorded import put, rounds_to_run
 from run_benchmarks.session.run_record import RunRecorder, RunState
 from run_benchmarks.session.schedule import RoundScheduler, TooFewHostsError
-from run_benchmarks.state.context import patience
-from run_benchmarks.state.interruption import Interruption
+from run_benchmarks.state.interruption import Interruption, patience
 from run_benchmarks.state.journal import Journal, JournalError, JournalState
 
 PUSH_SECONDS = 120.0

@@ -24,8 +24,8 @@ from run_benchmarks.session.log_lines import log_round
 from run_benchmarks.session.preparation import PreparedRun
 from run_benchmarks.session.retries import failures_that_count, may_retry
 from run_benchmarks.session.run_record import RunState
-from run_benchmarks.state.context import RunContext, answers, patience
-from run_benchmarks.state.interruption import Interruption
+from run_benchmarks.state.context import RunContext, answers
+from run_benchmarks.state.interruption import Interruption, patience
 from run_benchmarks.state.journal import Journal, JournalState, OpenRound, RoundEnded, RoundStarted
 
 

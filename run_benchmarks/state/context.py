@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import HostKeyError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.incoming.limits import CollectLimits
@@ -20,8 +19,7 @@ from run_benchmarks.plan.code_bundle import CodeBundle
 from run_benchmarks.plan.plan import NodePlan, Plan
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.runtimes.base import RunningTask, Runtime
-from run_benchmarks.state.interruption import Interruption
-from run_benchmarks.state.own_clock import own_clock
+from run_benchmarks.state.interruption import Interruption, patience
 
 ValueT = TypeVar("ValueT")
 
@@ -100,16 +98,3 @@ class RunningNode:
             self.lost = True
             self.outcome.silent_ms = self.outcome.silent_ms or (self.outages[-1][0] if self.outages else None)
             raise
-
-
-def patience(link_limit: float, interruption: Interruption | None = None) -> Patience:
-    """How long an answer of a host is waited for: LINK_LIMIT seconds, or until the run has to end, if there is one."""
-    clock = own_clock()
-    return Patience(
-        limit=link_limit,
-        is_over=lambda: interruption is not None and (interruption.is_set() or interruption.time_is_up()),
-        check=(lambda: None) if interruption is None else interruption.check,
-        tell=LOG.warning,
-        now=clock.now,
-        slept=lambda: clock.slept,
-    )

@@ -14,9 +14,11 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from run_benchmarks.console.console import complain
+from run_benchmarks.console.console import LOG, complain
 from run_benchmarks.errors import InterruptedRunError, RunTimeLimitError
+from run_benchmarks.hosts.outages import Patience
 from run_benchmarks.state.exit_codes import EXIT_INTERRUPTED
+from run_benchmarks.state.own_clock import own_clock
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -113,3 +115,16 @@ class Interruption:
             raise InterruptedRunError(self.reason)
         if self.time_is_up():
             raise RunTimeLimitError(self.time_limit_reason)
+
+
+def patience(link_limit: float, interruption: Interruption | None = None) -> Patience:
+    """How long an answer of a host is waited for: LINK_LIMIT seconds, or until the run has to end, if there is one."""
+    clock = own_clock()
+    return Patience(
+        limit=link_limit,
+        is_over=lambda: interruption is not None and (interruption.is_set() or interruption.time_is_up()),
+        check=(lambda: None) if interruption is None else interruption.check,
+        tell=LOG.warning,
+        now=clock.now,
+        slept=lambda: clock.slept,
+    )
