@@ -37,6 +37,9 @@ class Patience:
     slept: Callable[[], float] = lambda: 0.0
 
 
+IMPATIENT = Patience()
+
+
 def answers(host: Host, seconds: float = HEARTBEAT_SECONDS) -> bool:
     """Whether a host answers within `seconds`, or after that over a new connection (with a time-out of its own)."""
     return refusal(host, seconds) is None

@@ -9,7 +9,7 @@ from run_benchmarks import errors
 from run_benchmarks.console.command_line import own_command
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
-from run_benchmarks.hosts.outages import Patience, across_outages
+from run_benchmarks.hosts.outages import IMPATIENT, Patience, across_outages
 from run_benchmarks.inspection.capacity import (
     check_load,
     check_sizes,
@@ -32,7 +32,6 @@ CLOCK_WARN_SECONDS = 0.5
 CLOCK_FAIL_SECONDS = 5.0
 TIMED_OUT = "124"  # the exit code of timeout(1)
 MOST_CHARACTERS = 160
-IMPATIENT = Patience()
 
 
 def check_hosts(

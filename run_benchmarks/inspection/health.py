@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import vendors
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
-from run_benchmarks.hosts.outages import Patience, across_outages
+from run_benchmarks.hosts.outages import IMPATIENT, Patience, across_outages
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.frames import lost_frames
 from run_benchmarks.inspection.health_of_devices import device_state, health_checks
@@ -35,7 +35,6 @@ ENDLESS = re.compile(r"\d{30,}")
 """No number of a host: to convert one of thousands of digits is an error."""
 MOST_PEERS = 32
 """Hosts that one host sends its largest frame to, and whose names it resolves."""
-IMPATIENT = Patience()
 GOLDEN = (5**0.5 - 1) / 2
 """Of which multiples, as many as there may be, lie evenly between whole numbers (Steinhaus)."""
 _LASTING = re.compile(LASTING, re.IGNORECASE)

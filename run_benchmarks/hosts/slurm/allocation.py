@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from run_benchmarks.errors import ClusterDynoError
-from run_benchmarks.hosts.outages import Patience
+from run_benchmarks.hosts.outages import IMPATIENT, Patience
 from run_benchmarks.hosts.slurm import jobs
 from run_benchmarks.hosts.slurm.absence import outlast
 from run_benchmarks.hosts.slurm.client import CANCEL_SECONDS, SlurmError, call
@@ -25,7 +25,6 @@ PING_SECONDS = 5.0
 END_SECONDS = 60.0  # for COMPLETING, before the accounts or slurmctld say how a job ended
 MISSING_LOOKS = 3  # queries in a row that do not know a job which was just submitted
 SHARE = re.compile(r"^\s*Nodes=(\S+) CPU_IDs=(\S+) Mem=", re.MULTILINE)
-NO_PATIENCE = Patience()
 NEXT_JOB = re.compile(r"^(?=JobId=)", re.MULTILINE)
 
 
@@ -51,7 +50,7 @@ class Allocation:
     number: str
     is_ours: bool
     surroundings: Surroundings = field(default_factory=Surroundings)
-    patience: Patience = field(default_factory=Patience)
+    patience: Patience = IMPATIENT
     is_unknown: bool = False
     on_end: Callable[[Job], None] = lambda _: None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -215,7 +214,7 @@ def obtain(
     check: Callable[[], None],
     tell: Callable[[str], None],
     check_nodes: Callable[[], None] = lambda: None,
-    patience: Patience = NO_PATIENCE,
+    patience: Patience = IMPATIENT,
 ) -> Allocation:
     """The job of that number, or a new one for a request, once its nodes are ours; cancelled if that fails.
 

@@ -45,12 +45,12 @@ def bytes_of_ranks(
     allocated: as of step_bytes; the micro-batches of a pipeline leave gradients to one another.
     """
     ranks, _ = config.pipeline_parallelism()
-    if not on_cpu and ranks > 1:
+    if ranks == 1:
+        return [step_bytes(benchmark, config, world_size, per_node, on_cpu, allocated=allocated)]
+    if not on_cpu:
         known = described.bytes_of_ranks(config, world_size=world_size, per_node=per_node, allocated=allocated)
         if known is not None:
             return known
-    if ranks == 1:
-        return [step_bytes(benchmark, config, world_size, per_node, on_cpu, allocated=allocated)]
     return traced_stages(benchmark, config, world_size, per_node, kernels_for(on_cpu, allocated=allocated))
 
 
