@@ -26,7 +26,7 @@ from run_benchmarks.results.seal import config_digest
 from run_benchmarks.results.step_curves import StepCurves
 from run_benchmarks.rounds.integrity import Neighbourhood, dead_monitor, integrity
 from run_benchmarks.rounds.owed import with_recorded
-from run_benchmarks.rounds.time_budget import budget_of, time_budget
+from run_benchmarks.rounds.time_budget import TimeBudget, budget_of
 from run_benchmarks.state.context import RunContext, RunningNode
 
 MAX_REASON_CHARACTERS = 1000
@@ -59,7 +59,7 @@ def write_round(
     """
     curves = ""
     try:
-        with time_budget(budget_of(nodes)):
+        with TimeBudget(budget_of(nodes)):
             record, steps = round_record(context, case, nodes, facts)
             text = record_text(record)
             found = [each.outcome.curves for each in nodes if each.outcome.curves is not None]
@@ -206,7 +206,7 @@ def _known_before(context: RunContext, case: CasePlan, facts: RoundFacts) -> dic
 
 def _can_be_judged(node: RunningNode, context: RunContext, facts: RoundFacts) -> bool:
     try:
-        with time_budget(budget_of([node])):
+        with TimeBudget(budget_of([node])):
             return _is_judged(node, context, facts)
     except Exception:  # noqa: BLE001 - any failure is the answer
         return False
