@@ -55,8 +55,11 @@ def _requires(wheel: Path) -> list[NormalizedName]:
 
 
 def _name(line: str) -> NormalizedName:
-    """The distribution of a Requires-Dist; old wheels have versions such as `>=5.1.*`, which pip takes."""
+    """The distribution of a Requires-Dist; old wheels have versions such as `>=5.1.*`, which pip takes.
+
+    The marker is left out: parsing one in two threads at once fails now and then (cpython issue 106905).
+    """
     try:
-        return canonicalize_name(Requirement(line).name)
+        return canonicalize_name(Requirement(line.partition(";")[0]).name)
     except InvalidRequirement:
         return canonicalize_name(Requirement(re.split(r"[\s(<>=!~;]", line, maxsplit=1)[0]).name)

@@ -220,7 +220,7 @@ def _remove(folder: Path, *, purge: bool) -> None:
             if part.name == "docker" and not purge:
                 continue
             shutil.rmtree(part) if part.is_dir() else part.unlink()
-        if purge or not any((disk / "docker").iterdir()):
+        if purge or not any((disk / "docker").glob("*")):
             shutil.rmtree(disk)
     if purge:
         shutil.rmtree(folder / HOSTS_FOLDER, ignore_errors=True)
