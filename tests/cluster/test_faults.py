@@ -116,6 +116,7 @@ def _case_folder(controller: Controller) -> Path:
     return run / "LONG"
 
 
+@pytest.mark.nightly
 def test_a_host_that_is_out_of_reach_for_too_long_and_lives_on(controller: Controller, testbed: TestBed) -> None:
     one: dict[str, object] = {**LIGHT, "nnodes": 1}
     controller.configure_test({"LONG": LONG, "ONE": one})

@@ -34,6 +34,7 @@ def answer_of(controller: Controller, testbed: TestBed, case: dict[str, object],
     return controller.finish(process)
 
 
+@pytest.mark.nightly
 def test_the_launch_s_own_record_counts_where_the_engine_is_silent(controller: Controller, testbed: TestBed) -> None:
     answer = answer_of(controller, testbed, ENDS, 60.0)
     assert answer.exit_code == 0 and answer.folder is not None, answer.output
@@ -60,6 +61,7 @@ def test_an_engine_that_is_silent_for_the_link_limit_is_a_failure_of_its_host(
     assert controller.containers() == []
 
 
+@pytest.mark.nightly
 def test_an_engine_that_is_frozen_between_two_rounds_is_named(controller: Controller, testbed: TestBed) -> None:
     """It is asked before anything is made there, and nothing more once it did not answer."""
     controller.configure_test({"CASE": {**LIGHT, "repeat": 2, "stall_limit": STALL_LIMIT}})

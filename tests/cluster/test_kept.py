@@ -80,6 +80,7 @@ def start_paused(controller: Controller, folder: Path, host: str, *names: str) -
     return subprocess.Popen(argv, cwd=controller.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+@pytest.mark.nightly
 def test_a_resume_that_fails_in_its_check_leaves_the_running_round_alone(
     controller: Controller, testbed: TestBed
 ) -> None:

@@ -111,6 +111,7 @@ def test_a_bad_path_is_named_and_no_host(
     assert view.sentences[0].startswith(f"pair {one.address}-{other.address} alone: ")
 
 
+@pytest.mark.nightly
 def test_a_host_of_a_subset_that_falls_below_the_baseline_of_a_good_run_is_named(
     controller: Controller, four_hosts: TestBed, tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ def test_a_command_on_a_host_that_was_unplugged(testbed: TestBed, far: bed_host.
     host.close()
 
 
+@pytest.mark.nightly
 def test_the_workload_of_a_host_that_was_lost(controller: Controller, far: bed_host.ClusterHost) -> None:
     controller.configure_cluster(LINK_LIMIT=LINK_LIMIT)
     case = {

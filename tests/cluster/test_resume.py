@@ -119,6 +119,7 @@ def test_a_round_whose_containers_had_ended_is_collected_and_not_run_again(contr
     assert controller.containers() == []
 
 
+@pytest.mark.nightly
 def test_a_running_round_of_processes_is_taken_over(controller: Controller) -> None:
     controller.configure_test({"SECOND": WAITS, "THIRD": {**LIGHT, "nnodes": 1}}, **PROCESS)
     run = kill_in(controller, "SECOND")
@@ -160,6 +161,7 @@ def test_a_container_that_was_never_started_counts_as_gone_and_is_removed(testbe
         testbed.hosts[0].remove_containers()
 
 
+@pytest.mark.nightly
 def test_a_round_whose_tasks_are_gone_is_run_again(controller: Controller) -> None:
     controller.configure_test({"ONLY": {**LIGHT, "overrides": {"pause": 2.0}}}, **PROCESS)
     run = kill_in(controller, "ONLY")

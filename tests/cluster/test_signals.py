@@ -128,6 +128,7 @@ def test_while_the_code_is_pushed(controller: Controller, testbed: TestBed) -> N
     )
 
 
+@pytest.mark.nightly
 def test_while_an_image_is_built(controller: Controller, testbed: TestBed) -> None:
     client = testbed.hosts[0].connect_docker()
     # Another base than any before, or the engine would have the image, or all of its build in a cache.

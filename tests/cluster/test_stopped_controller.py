@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 STALL_LIMIT, TIME_LIMIT, LINK_LIMIT = 20.0, 40.0, 6.0
 
 
+@pytest.mark.nightly
 def test_a_round_that_ended_while_its_controller_stood_still(controller: Controller, testbed: TestBed) -> None:
     """All limits pass meanwhile, the tasks end, and the connection to one host breaks."""
     controller.configure_cluster(LINK_LIMIT=LINK_LIMIT)

@@ -37,6 +37,7 @@ def test_two_hosts(place: Path, testbed: TestBed) -> None:
     follow("two-hosts", place, said)
 
 
+@pytest.mark.nightly
 def test_find_the_bad_host(place: Path) -> None:
     def said(command: str) -> str:
         words = command.replace(f"{BED} exec", f"{BED} exec --dir {place}/bed").replace("--no-engine", "")

@@ -209,6 +209,7 @@ def test_one_save_many_loads_and_a_bad_target_alone_fails(
     client.remove_image(small.tag)
 
 
+@pytest.mark.nightly
 def test_a_damaged_archive_is_an_error_of_the_target(
     client: APIClient, second: APIClient, small: ImageSpec, tmp_path: Path
 ) -> None:
@@ -297,6 +298,7 @@ constraints.write_text("numpy==1.26.4\\n")
 """
 
 
+@pytest.mark.nightly
 def test_the_nvidia_image_keeps_the_bases_torch(
     client: APIClient, wheelhouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ def test_it_is_what_it_says(debian: Userland) -> None:
     assert debian.run(["python"]).returncode == 127, "stock Debian has no python"
 
 
+@pytest.mark.nightly
 def test_make_run_and_a_run_on_hosts(debian: Userland, testbed: TestBed) -> None:
     steps.install_and_run(debian)
     steps.run_on_hosts(debian, testbed)

@@ -105,6 +105,7 @@ def losses(run: Path, case: str) -> list[float]:
     return [value[name] for _, value in events(run, case) for name in names if value.get(name) is not None]
 
 
+@pytest.mark.nightly
 def test_each_figure_of_shared_code_is_the_device_s(project: Project) -> None:
     done = project.figures()
     assert done.returncode == 0, done.stderr

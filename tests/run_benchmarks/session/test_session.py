@@ -47,6 +47,7 @@ def run(settings: Settings, folder: Path) -> RunRecord:
     return RunRecord.model_validate_json((folder / "run.json").read_bytes())
 
 
+@pytest.mark.nightly
 def test_a_signal_while_the_last_round_is_collected(
     tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ import torch.distributed as dist
 from torch import nn
 
 from protocol.perflog import Event, PerfLogger, parse_line
+from tests.tiers import NIGHTLY
 from tests.training.benchmarks.driver.training.ranks import start
 from tests.training.benchmarks.driver.training.tiny import GLOBAL_BATCH, MODELS, config_of, trainer_of
 from training.benchmarks.driver.training import trainer
@@ -249,7 +250,7 @@ def _not_finite(*, is_of_gradient: bool) -> Sabotage:
 
 
 RARELY = {"eval_interval_samples": None, "log_freq": 100}
-SABOTAGES: dict[str, tuple[str, dict[str, Any], Sabotage]] = {
+ALL_SABOTAGES: dict[str, tuple[str, dict[str, Any], Sabotage]] = {
     "none": ("llama", {}, contextlib.nullcontext),
     "no_averaging": ("llama", {}, _no_averaging),
     "no_averaging_unprobed": ("llama", {}, _no_averaging_unprobed),
@@ -281,6 +282,13 @@ SABOTAGES: dict[str, tuple[str, dict[str, Any], Sabotage]] = {
     "drawn": ("llama", TP, _after_a_step(_draw)),
     "wrong_products": ("llama", FSDP, _wrong_products),
 }
+# Done in make nightly alone: variants of what is done by day.
+LATE = {
+    *("no_averaging_unprobed", "no_averaging_of_shards", "bit_of_what_layers_share", "rate_of_zero"),
+    *("loss_that_is_logged", "gradient_of_a_weight", "gradient_of_shards", "evaluated_on_other_training"),
+    *("no_updates", "no_updates_later", "lost_update"),
+}
+SABOTAGES = {name: sabotage for name, sabotage in ALL_SABOTAGES.items() if NIGHTLY or name not in LATE}
 
 
 def _shuffled_labels(ranks: Sequence[int]) -> Sabotage:

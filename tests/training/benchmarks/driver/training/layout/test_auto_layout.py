@@ -37,6 +37,7 @@ CPU = torch.device("cpu")
 PLACE = Placement(rank=0, world_size=4, local_rank=0, local_world_size=4, nnodes=1)
 
 
+@pytest.mark.nightly
 def test_the_estimate_is_near_what_steps_take_on_this_machine() -> None:
     """Within 5 % below and 40 % above of small models, whose largest layer and loss are counted although they do not
     meet; the margin of 10 % covers the former.

@@ -20,13 +20,13 @@ pytestmark = pytest.mark.timeout(SECONDS + 60)
 PP: dict[str, Any] = COMMON | {"pipeline_parallel_size": 4}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "fsdp": COMMON | {"strategy": "fsdp", "activation_checkpointing": True},
-    "hsdp": COMMON | {"strategy": "hsdp", "shard_size": 2},
-    "fsdp_short": COMMON | {"strategy": "fsdp", "vocab_size": 4096, "seq_length": 4},
-    "pipeline": PP,
     "pipeline_replicas": PP | {"pipeline_parallel_size": 2, "activation_checkpointing": True},
 } | (
     {
+        "hsdp": COMMON | {"strategy": "hsdp", "shard_size": 2},
+        "fsdp_short": COMMON | {"strategy": "fsdp", "vocab_size": 4096, "seq_length": 4},
         "fsdp_fp32": COMMON | {"strategy": "fsdp", "precision": "fp32"},
+        "pipeline": PP,
         "pipeline_interleaved": PP | {"num_layers": 8, "pipeline_parallel_size": 2, "pipeline_stages_per_rank": 2},
         "pipeline_recomputed": PP | {"activation_checkpointing": "selective"},
     }
