@@ -156,7 +156,7 @@ def test_where_half_of_the_hosts_differ_it_is_said_and_nobody_fails(count: int, 
 def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Path) -> None:
     files = host_files() | {"sys/kernel/iommu_groups/2/type": "DMA-FQ\n"}
     found = said({"n0": looked(tree(tmp_path, files))})
-    assert found["n0", "IOMMU", "translates for 1 groups of devices"] == "warning"
+    assert found["n0", "IOMMU", "translates for 1 group of devices"] == "warning"
     assert said({"n0": parsed("fabric\tdown\nend\tok\n")}) == {("n0", "fabric manager", "does not run"): "failure"}
 
 
