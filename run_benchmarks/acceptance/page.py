@@ -44,7 +44,7 @@ def write_page(path: Path, record: AcceptRecord, words: Words = ENGLISH) -> None
 
 def verdict_of(record: AcceptRecord, words: Words) -> str:
     """The state of the cluster, with how many hosts are accepted: ready by which part of all rungs, and whether these
-    were shortened; or not ready, and whether that is for want of rungs alone.
+    were shortened; or not ready, and whether some rungs were not run and none failed.
     """
     good, total = sum(state == "accepted" for state in record.hosts.values()), len(record.hosts)
     accepted = words(
