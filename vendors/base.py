@@ -9,6 +9,9 @@ from vendors.datasheet import Datasheet
 from vendors.health import HealthCheck
 from vendors.programs import Program
 
+WORKS_PERCENT = 50.0
+"""Utilization from which on a device has its PCIe link at full speed."""
+
 
 class ProbeUnavailable(Exception):  # noqa: N818 - a state of the host, not a mistake of the program
     """The host has no such accelerator, driver or library; `reason` says which, for people."""

@@ -53,6 +53,8 @@ from run_benchmarks.acceptance.warned import NOBODY, Warned, warnings_of
 from run_benchmarks.results.loading import LoadedRun
 
 NO_DATA = "data_read, data_write: no case of CASES has a data_dir_host"
+NO_LEVELS_OF = {NETWORK: "--against: not compared: network", WHOLE: "--against: not compared: training"}
+"""Of the rungs whose own measurements no earlier acceptance keeps."""
 TWO_HOSTS = "two hosts are one pair: measured, not judged"
 LEAST_OF_PAIRS = 3
 """Hosts of which the analysis of pairs says something."""
@@ -184,7 +186,9 @@ class Climb:
         return f"the budget of {self.budget_s:g} s is spent"
 
     def _too_few(self, rung: str, hosts: Sequence[str]) -> str:
-        return f"{len(hosts)} of {len(self.hosts)} hosts are left; it needs {FEWEST[rung]}"
+        if len(self.hosts) < FEWEST[rung]:
+            return f"one host has no {rung}: name another beside it, or leave it out of --rungs"
+        return f"{len(hosts)} of {len(self.hosts)} hosts left; it needs {FEWEST[rung]}"
 
     def _measure(self, record: RungRecord) -> None:
         """Run the stages, each on the hosts that the stages before have not taken out."""
@@ -261,6 +265,8 @@ class Climb:
         is_measured = loaded.record.verdict.is_measured
         if record.rung == NETWORK and is_measured and len(self.ran[loaded.folder.name][1]) < LEAST_OF_PAIRS:
             said.append(TWO_HOSTS)
+        if self.usual and record.rung in NO_LEVELS_OF:
+            said.append(NO_LEVELS_OF[record.rung])
         record.not_run += [each for each in said if each not in record.not_run]
         self._doubt(record, *against_datasheet(loaded, self.usual), *in_vain(loaded))
         _add_reasons(record, *without_result(loaded))

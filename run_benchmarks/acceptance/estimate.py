@@ -86,7 +86,13 @@ def in_words(found: dict[str, Estimate], hosts: int, budget_s: float) -> str:
         if total > budget_s
         else []
     )
-    return "; ".join([words("About {time} on {n} hosts: {parts}", time=about(total), n=hosts, parts=parts), *over])
+    first = words(
+        "About {time} on {n} host: {parts}" if hosts == 1 else "About {time} on {n} hosts: {parts}",
+        time=about(total),
+        n=hosts,
+        parts=parts,
+    )
+    return "; ".join([first, *over])
 
 
 def _how(each: Estimate) -> str:

@@ -10,6 +10,7 @@ from common.charts.page import document, safe
 from common.whole_files import write_text
 from run_benchmarks.acceptance.estimate import about
 from run_benchmarks.acceptance.records import AcceptRecord, RungRecord
+from run_benchmarks.acceptance.rungs import RUNGS
 from run_benchmarks.acceptance.warned import NOBODY
 from run_benchmarks.console.language import ENGLISH, Words
 
@@ -22,7 +23,7 @@ IN_DOUBT = ": suspected, left in doubt: "
 NOT_JUDGED = (
     IN_DOUBT,
     ": measured, not judged: ",
-    "--against: not compared, ",
+    "--against: not compared",
     " compared with none: ",
     " of all operations stall, ",
 )
@@ -41,17 +42,32 @@ def write_page(path: Path, record: AcceptRecord, words: Words = ENGLISH) -> None
     write_text(path, document(f"Acceptance {record.accept_id}", body, lang=words.language, style=STYLE))
 
 
-def verdict_of(record: AcceptRecord) -> str:
-    """The state of the cluster in a word, and whether less was looked at than there is time for elsewhere."""
+def verdict_of(record: AcceptRecord, words: Words) -> str:
+    """The state of the cluster, with how many hosts are accepted: ready by which part of all rungs, and whether these
+    were shortened; or not ready, and whether some rungs were not run and none failed.
+    """
+    good, total = sum(state == "accepted" for state in record.hosts.values()), len(record.hosts)
+    accepted = words(
+        "{n} of {total} host accepted" if total == 1 else "{n} of {total} hosts accepted", n=good, total=total
+    )
+    is_shortened, count = any(rung.shrunk for rung in record.rungs), len(record.rungs)
     if not record.ready:
-        return "Not ready"
-    return "Ready by shortened rungs" if any(rung.shrunk for rung in record.rungs) else "Ready"
+        is_failed = any(rung.verdict == "fail" for rung in record.rungs)
+        is_left_out = any(rung.verdict == "not run" for rung in record.rungs)
+        state = words("Not ready, as not every rung was run" if is_left_out and not is_failed else "Not ready")
+    elif count < len(RUNGS):
+        state = words(
+            "Ready by {n} of {total} rungs, shortened" if is_shortened else "Ready by {n} of {total} rungs",
+            n=count,
+            total=len(RUNGS),
+        )
+    else:
+        state = words("Ready, with shortened rungs" if is_shortened else "Ready")
+    return f"{state}: {accepted}"
 
 
 def _body(record: AcceptRecord, words: Words) -> Iterator[str]:
-    good = sum(state == "accepted" for state in record.hosts.values())
-    accepted = words("{n} of {total} hosts accepted", n=good, total=len(record.hosts))
-    yield f"<h1>{words(verdict_of(record))}: {accepted}</h1>"
+    yield f"<h1>{verdict_of(record, words)}</h1>"
     minutes = (record.finished_ms - record.started_ms) / 60_000
     yield f'<p class="soft">{safe(record.accept_id)}, {safe(record.vendor)}, {minutes:.0f} min</p>'
     if untried := untried_vendor(record, words):

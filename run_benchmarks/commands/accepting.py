@@ -16,6 +16,7 @@ from pydantic import ValidationError
 import vendors
 from common.errors import MistakeList, input_problem
 from common.reading import read_bounded
+from common.summary import counted
 from common.whole_files import PRESENT
 from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Looked, NoNodesError
 from run_benchmarks.acceptance.devices import untested_devices, usual_devices
@@ -158,7 +159,13 @@ class Acceptance:
             NoNodesError: Slurm gave no nodes.
             EndedError: it was interrupted, did not begin, or left no record.
         """
-        say(words("-- {rung}: {cases} on {n} hosts --", rung=name, cases=", ".join(cases), n=len(hosts)))
+        said = words(
+            "-- {rung}: {cases} on {n} host --" if len(hosts) == 1 else "-- {rung}: {cases} on {n} hosts --",
+            rung=name,
+            cases=", ".join(cases),
+            n=len(hosts),
+        )
+        say(said)
         settings = self.conf(name, cases, hosts, seconds)
         code, folder = starting.start(settings)
         if code == EXIT_INTERRUPTED:
@@ -177,7 +184,7 @@ class Acceptance:
 
     def examine(self, hosts: Sequence[str]) -> Looked:
         """The objections of the check to each host, and what could not be looked at."""
-        say(words("-- health: {n} hosts --", n=len(hosts)))
+        say(words("-- health: {n} host --" if len(hosts) == 1 else "-- health: {n} hosts --", n=len(hosts)))
         return self._looked(hosts, is_before=True)
 
     def gate(self, hosts: Sequence[str]) -> Looked:
@@ -496,7 +503,8 @@ def save(record: AcceptRecord, path: Path, doubts: Sequence[str] = ()) -> None:
         complain(f"{path} is not written: {error.strerror or error}")
         return
     tests = {PAIR.sub("", test) for levels in record.usual.values() for test in levels}
-    say(f"{path}: what is expected in {len(tests)} tests, learned from {good} hosts; for --against")
+    of, from_hosts = counted(len(tests), "test"), counted(good, "host")
+    say(f"{path}: what is expected in {of}, learned from {from_hosts}; for --against")
 
 
 def ranks_of_a_host(asked: Request, settings: Settings) -> int:
@@ -631,11 +639,10 @@ def show(record: AcceptRecord, folder: Path) -> None:
             say(f"{rung.rung}: {words('shrunk to fit the budget: {what}', what=what)}")
         for said in rung.not_run:
             say(f"{rung.rung}: {left_out_of(said, words)}")
-    good = sum(state == "accepted" for state in record.hosts.values())
-    ready, total = words(verdict_of(record).upper()), len(record.hosts)
     if untried := untried_vendor(record, words):
         say(untried)
-    say(f"{record.accept_id}: {ready}: {words('{n} of {total} hosts accepted', n=good, total=total)}")
+    ready, colon, accepted = verdict_of(record, words).partition(": ")
+    say(f"{record.accept_id}: {ready.upper()}{colon}{accepted}")
     for host, command in record.again.items():
         say(words("After the repair of {host}: {command}", host=host, command=command))
     say(words("See {page} and {record} beside it", page=folder / PAGE_FILE, record=ACCEPT_FILE))

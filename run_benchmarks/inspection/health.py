@@ -223,7 +223,9 @@ def _of_host(health: HostHealth) -> Iterator[Found]:
     for (groups,) in health.of("iommu", 1):
         if has_rdma and groups.isdecimal() and int(groups):
             action = "boot with iommu=pt: copies between devices go around the host's memory then"
-            yield "IOMMU", f"translates for {groups} groups of devices", "pass-through", action, "warning"
+            one = "translates for 1 group of devices"
+            found = one if int(groups) == 1 else f"translates for {groups} groups of devices"
+            yield "IOMMU", found, "pass-through", action, "warning"
 
 
 def _names_and_clocks(health: HostHealth) -> Iterator[Found]:

@@ -24,6 +24,8 @@ from tests.cluster.slow_disk import hold_disk
 HEALTHY_DISK, SLOW_DISK = 40 << 20, 20 << 20
 """Bytes a second, below what the machine's disk has for all hosts at once."""
 LOST = 0.03
+SUSPECTED = 0.05
+"""Share of acceptances of healthy hosts that suspect one of them once, by docs/data/accepted-on-real-hosts.csv."""
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,8 @@ def library(**answers: Any) -> Any:
         "amdsmi_get_energy_count": {"energy_accumulator": 1_000_000, "counter_resolution": 15.3, "timestamp": 1},
         "amdsmi_get_violation_status": {"active_ppt_pwr": True, "active_socket_thrm": False, "active_vr_thrm": "N/A"},
         "amdsmi_get_pcie_info": {
-            "pcie_static": {"max_pcie_width": 16},
-            "pcie_metric": {"pcie_width": 8, "pcie_replay_count": 5},
+            "pcie_static": {"max_pcie_width": 16, "max_pcie_speed": 32},
+            "pcie_metric": {"pcie_width": 8, "pcie_speed": 16_000, "pcie_replay_count": 5},
         },
         "amdsmi_get_gpu_bad_page_info": [{"value": 1, "status": 1}],
         "amdsmi_get_gpu_xgmi_link_status": {"status": [*7 * "U", "X"], "total_links": 8},
@@ -98,12 +98,30 @@ def test_health_and_processes_are_told() -> None:
     assert isinstance(probe, HealthReader) and isinstance(probe, ProcessLister)
     (health,) = probe.health()
     assert health.counts == {"ecc_uncorrected": 2, "pcie_replays": 5}
-    links = {"pcie_width": 8, "pcie_width_max": 16, "xgmi_links_up": 7, "xgmi_links_down": 0}
+    links = {"pcie_width": 8, "pcie_width_max": 16, "pcie_generation_max": 5, "xgmi_links_up": 7, "xgmi_links_down": 0}
     assert health.states == {"rows_pending": 1, "rows_failed": 0, "slowdown_c": 100} | links
     processes = probe.processes()
     assert processes is not None
     (process,) = processes
     assert (process.device, process.pid, process.memory_bytes) == (0, 42, 4096)
+
+
+def test_the_generation_of_a_pcie_link_is_the_highest_while_the_device_worked() -> None:
+    now = {"gfx_activity": 0, "pcie_speed": 2_500}
+
+    def slot(_: object) -> dict[str, Any]:
+        return {"pcie_static": {"max_pcie_speed": 32}, "pcie_metric": {"pcie_speed": now["pcie_speed"]}}
+
+    probe = AmdProbe(library(amdsmi_get_pcie_info=slot, amdsmi_get_gpu_activity=lambda _: now))
+
+    def told(used: int, speed: int) -> object:
+        now.update(gfx_activity=used, pcie_speed=speed)
+        probe.sample()
+        (health,) = probe.health()
+        return health.states and (health.states.get("pcie_generation"), health.states["pcie_generation_max"])
+
+    answers = [told(*each) for each in ((0, 2_500), (97, 16_000), (0, 2_500), (97, 32_000), (97, 8_000))]
+    assert answers == [(None, 5), (4, 5), (4, 5), (5, 5), (5, 5)]
 
 
 @pytest.mark.parametrize("told", [[], "No bad pages found.", [{"status": Page.RESERVED}]])

@@ -1,13 +1,15 @@
 """Reads AMD's accelerators through amdsmi, the Python module of ROCm's libamd_smi.
 
 Units: amdsmi's reference, "Python API": memory in MiB, temperatures in degrees Celsius, power in watts, clocks in MHz,
-energy in counts of `counter_resolution` microjoules. A value that a device lacks is "N/A", or an AmdSmiException.
+energy in counts of `counter_resolution` microjoules; amdsmi.h: PCIe speed in MT/s, the highest in GT/s. A value that a
+device lacks is "N/A", or an AmdSmiException.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from vendors.base import (
+    WORKS_PERCENT,
     AcceleratorHealth,
     AcceleratorProcess,
     AcceleratorSample,
@@ -16,6 +18,8 @@ from vendors.base import (
 
 _MIB = 1 << 20
 _MOST_WATTS = 100_000
+_GENERATIONS = {64: 6, 32: 5, 16: 4, 8: 3, 5: 2, 2: 1}
+"""Of a PCIe link, by the least GT/s of a lane (PCI Express Base Specification)."""
 # amdsmi_get_violation_status: what lowers the clocks now.
 _THROTTLES = {
     "active_prochot_thrm": "processor hot",
@@ -31,6 +35,8 @@ class AmdProbe:
 
     def __init__(self, library: Any) -> None:
         self._library = library
+        self._used_percent: dict[int, float] = {}
+        self._generations: dict[int, int] = {}
         try:
             library.amdsmi_init()
             self._handles = list(library.amdsmi_get_processor_handles())
@@ -100,9 +106,11 @@ class AmdProbe:
             for kind in (smi.AmdSmiClkType.GFX, smi.AmdSmiClkType.MEM)
         ]
         ecc = smi.amdsmi_get_gpu_total_ecc_count
+        used_percent = self._number(smi.amdsmi_get_gpu_activity, handle, "gfx_activity")
+        self._used_percent[index] = used_percent or 0.0
         return AcceleratorSample(
             index=index,
-            utilization_percent=self._number(smi.amdsmi_get_gpu_activity, handle, "gfx_activity"),
+            utilization_percent=used_percent,
             memory_used_bytes=int(used["vram_used"]) * _MIB,
             memory_total_bytes=int(used["vram_total"]) * _MIB,
             temperature_c=_as_number(self._asked(smi.amdsmi_get_temp_metric, handle, *hot)),
@@ -143,6 +151,8 @@ class AmdProbe:
             "rows_failed": None if pages is None else float(smi.AmdSmiMemoryPageStatus.UNRESERVABLE in bad),
             "pcie_width": _as_number(link.get("pcie_metric", {}).get("pcie_width")),
             "pcie_width_max": _as_number(link.get("pcie_static", {}).get("max_pcie_width")),
+            "pcie_generation": self._pcie_generation(index, link.get("pcie_metric", {}).get("pcie_speed")),
+            "pcie_generation_max": _generation(link.get("pcie_static", {}).get("max_pcie_speed")),
             # As amd-smi's own "slowdown hotspot temperature"; a device without one tells 0.
             "slowdown_c": _as_number(self._asked(smi.amdsmi_get_temp_metric, handle, *limit)) or None,
         }
@@ -151,6 +161,13 @@ class AmdProbe:
             counts={name: int(value) for name, value in counts.items() if value is not None},
             states={name: int(value) for name, value in states.items() if value is not None},
         )
+
+    def _pcie_generation(self, index: int, speed: Any) -> int | None:
+        """The highest generation of its PCIe link while it worked, an idle device lowers it; None if it has not yet."""
+        now = _generation(speed)
+        if now is not None and self._used_percent.get(index, 0.0) >= WORKS_PERCENT:
+            self._generations[index] = max(now, self._generations.get(index, 0))
+        return self._generations.get(index)
 
     def _links(self, handle: Any) -> dict[str, float]:
         """How many links to other devices are up, and down; a disabled one is neither."""
@@ -200,6 +217,13 @@ def open_amd_probe() -> AmdProbe:
 
 def _as_number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _generation(speed: Any) -> int | None:
+    """The generation of a PCIe link by its speed, in GT/s or MT/s; None if it is none."""
+    told = _as_number(speed) or 0.0
+    rate = told / 1000 if told >= 1000 else told
+    return next((generation for least, generation in _GENERATIONS.items() if rate >= least), None)
 
 
 def _whole(value: float | None) -> int | None:

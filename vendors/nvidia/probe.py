@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from vendors.base import (
+    WORKS_PERCENT,
     AcceleratorHealth,
     AcceleratorProbe,
     AcceleratorProcess,
@@ -16,8 +17,6 @@ from vendors.base import (
 
 T = TypeVar("T")
 MOST_EVENTS = 1000
-WORKS_PERCENT = 50.0
-"""Utilization from which on a device has its PCIe link at full speed."""
 
 # NVML's constants nvmlClocksEventReason* (nvml.h, "nvmlClocksEventReasons"), by their common names.
 _REASONS = {

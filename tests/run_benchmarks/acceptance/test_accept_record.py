@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +14,9 @@ from pydantic import ValidationError
 
 import vendors
 from run_benchmarks.acceptance.climb import GOOD_BESIDE
-from run_benchmarks.acceptance.page import warned_rows, write_page
+from run_benchmarks.acceptance.page import verdict_of, warned_rows, write_page
 from run_benchmarks.acceptance.records import AcceptRecord, RungRecord, Usual, WarningRecord
+from run_benchmarks.acceptance.rungs import RUNGS
 from run_benchmarks.acceptance.warned import NOBODY
 from run_benchmarks.commands.accepting import _record, recorded, show
 from run_benchmarks.console.language import Words
@@ -132,6 +134,42 @@ def test_a_vendor_on_whose_devices_nothing_has_run_is_said_once_on_page_and_term
     said = f"This program has run on no device of {vendor} yet"
     for text in ((tmp_path / "accept.html").read_text(), capsys.readouterr().out):
         assert text.count(said) == (1 if seen == "" else 0)
+
+
+@pytest.mark.parametrize(
+    ("names", "shrunk", "english", "chinese"),
+    [
+        (RUNGS, False, "Ready", "可以投入使用"),
+        (RUNGS, True, "Ready, with shortened rungs", "可以投入使用（部分测试已缩短）"),
+        (["health"], False, "Ready by 1 of 4 rungs", "可以投入使用（共 4 级，仅测 1 级）"),
+        (
+            ["single", "whole"],
+            True,
+            "Ready by 2 of 4 rungs, shortened",
+            "可以投入使用（共 4 级，仅测 2 级，部分测试已缩短）",
+        ),
+    ],
+)
+def test_a_verdict_says_of_how_many_rungs_it_is_in_both_languages(
+    names: Sequence[str],
+    shrunk: bool,
+    english: str,
+    chinese: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    less = ["ACCEPT_DEVICES: without disk_read"] if shrunk else []
+    rungs = [RungRecord(rung=name, verdict="pass", hosts=["n0"], shrunk=less) for name in names]
+    record = sample(ready=True, rungs=rungs, hosts={"n0": "accepted"}, drain={}, again={})
+    assert verdict_of(record, Words()) == f"{english}: 1 of 1 host accepted"
+    assert verdict_of(record, Words("zh")) == f"{chinese}: 1 台主机中 1 台通过验收"
+    write_page(tmp_path / "accept.html", record)
+    show(record, tmp_path)
+    assert f"<h1>{english}: 1 of 1 host accepted</h1>" in (tmp_path / "accept.html").read_text()
+    assert f"accept1: {english.upper()}: 1 of 1 host accepted" in capsys.readouterr().out
+    lacking = record.model_copy(update={"ready": False, "rungs": [rungs[0].model_copy(update={"verdict": "not run"})]})
+    assert verdict_of(lacking, Words()).startswith("Not ready, as not every rung was run: ")
+    assert verdict_of(lacking, Words("zh")).startswith("尚不能投入使用（并非各级都已运行）: ")
 
 
 def test_a_page_without_a_bad_host_says_so(tmp_path: Path) -> None:

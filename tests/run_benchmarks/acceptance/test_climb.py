@@ -305,7 +305,7 @@ def test_the_host_that_is_left_alone_in_a_rung_of_pairs_is_not_accepted() -> Non
     cluster = Cluster({})
     cluster.falls_ill = {"network1": "n0"}
     found = cluster.climb(hosts=["n0", "n1"])
-    assert reason(found.rungs[2]) == "1 of 2 hosts are left; it needs 2"
+    assert reason(found.rungs[2]) == "1 of 2 hosts left; it needs 2"
     assert found.states() == {"n0": "out", "n1": "not tested"}
 
 
@@ -330,7 +330,7 @@ def test_a_rung_for_which_too_few_are_left_as_slurm_takes_others_out_ends_and_th
     cluster = Cluster({})
     cluster.drained = {"network1": {"n1"}}
     found = cluster.climb(hosts=["n0", "n1"])
-    assert reason(found.rungs[2]) == "1 of 2 hosts are left; it needs 2" and found.rungs[2].verdict == "fail"
+    assert reason(found.rungs[2]) == "1 of 2 hosts left; it needs 2" and found.rungs[2].verdict == "fail"
     assert cluster.asked[-1][0].startswith("whole") and found.states() == {"n0": "not tested", "n1": "out"}
 
 
@@ -422,7 +422,7 @@ def test_two_hosts_of_a_run_that_failed_are_not_said_to_be_measured() -> None:
 
 def test_too_few_hosts_and_a_spent_budget_are_told() -> None:
     one = Cluster({}).climb(hosts=["n0"])
-    assert reason(one.rungs[2]) == "1 of 1 hosts are left; it needs 2"
+    assert reason(one.rungs[2]) == "one host has no network: name another beside it, or leave it out of --rungs"
     assert one.states() == {"n0": "not tested"} and not one.ready
     spent = Cluster({}).climb(budget=0.5)
     assert {reason(rung) for rung in spent.rungs} == {"the budget of 0.5 s is spent"}

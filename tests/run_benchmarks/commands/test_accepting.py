@@ -44,8 +44,9 @@ from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.results.records import record_text
 from run_benchmarks.session import allocation
 from run_benchmarks.session.preparation import PreparedRun, prepare
-from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_INTERRUPTED, EXIT_USAGE
+from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
 from tests.run_benchmarks.acceptance.scripted_cluster import reason
+from tests.run_benchmarks.acceptance.simulated_cluster import DEVICES, SLOW_GPU, Bad, SimulatedCluster
 from tests.run_benchmarks.acceptance.test_accept_record import sample
 from training.benchmarks.tools.table import TOOLS
 from vendors import available, load
@@ -486,9 +487,65 @@ def test_a_disk_of_results_that_fills_up_ends_no_measurement_and_hides_none(
         assert code == EXIT_FAIL
         said = capsys.readouterr()
         assert "the head node's own disk is full" in said.err
-        assert "disk: slow" in said.out and "NOT READY: 0 of 1 hosts accepted" in said.out
+        assert "disk: slow" in said.out and "NOT READY: 0 of 1 host accepted" in said.out
         (folder,) = results.glob("accept*")
         assert not (folder / "accept.json").exists(), "no half a record"
         assert accept(on_localhost(tmp_path, results / "full"), rungs="health", budget="1m", nproc=1)[0] == EXIT_USAGE
     finally:
         subprocess.run(["umount", str(results)], check=True)
+
+
+def simulated(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bad: Bad,
+    hosts: int = 4,
+    rungs: str = ",".join(RUNGS),
+    against: Path | None = None,
+    save_expected: Path | None = None,
+) -> tuple[int, AcceptRecord | None]:
+    """An acceptance of modelled hosts by the command."""
+    cluster = SimulatedCluster(bad, 1)
+    monkeypatch.setattr(Acceptance, "run", lambda self, *asked: cluster.run(*asked))
+    monkeypatch.setattr(Acceptance, "examine", lambda self, hosts: Looked())
+    monkeypatch.setattr(Acceptance, "gate", lambda self, hosts: Looked())
+    monkeypatch.setattr(Acceptance, "_asked", lambda *_: (None, []))
+    asked = asked_of(tmp_path, "nvidia", hosts)
+    conf = tmp_path / "test_conf.py"
+    conf.write_text(f"{conf.read_text()}FLAGPERF_LOG_PATH_HOST = {str(tmp_path / 'results')!r}\n")
+    return accept(asked, rungs=rungs, budget="9h", nproc=DEVICES, against=against, save_expected=save_expected)
+
+
+def test_a_healthy_cluster_passes_with_every_host_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, record = simulated(tmp_path, monkeypatch, Bad())
+    assert record and code == EXIT_PASS and record.ready
+    assert [(rung.rung, rung.verdict) for rung in record.rungs] == [(rung, "pass") for rung in RUNGS]
+    assert set(record.hosts.values()) == {"accepted"} and record.drain == {}
+
+
+def test_devices_are_held_to_the_values_that_an_acceptance_before_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "F"
+    assert simulated(tmp_path, monkeypatch, Bad(), save_expected=file)[0] == EXIT_PASS
+    assert recorded(file, "nvidia", DEVICES).usual[""]["memory"].devices == 4 * DEVICES
+    code, record = simulated(tmp_path, monkeypatch, Bad(slow_gpus={"n2": SLOW_GPU}), against=file)
+    assert record and code == EXIT_FAIL and record.against == str(file)
+    assert [rung.not_run[0] for rung in record.rungs[2:]] == [
+        "--against: not compared: network",
+        "--against: not compared: training",
+    ]
+    assert list(record.drain) == ["n2"] and f" % below {4 * DEVICES} accepted ones" in record.drain["n2"][0]
+
+
+def test_one_host_has_no_network_and_is_ready_where_that_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, record = simulated(tmp_path, monkeypatch, Bad(), hosts=1)
+    said = capsys.readouterr().out
+    assert record and code == EXIT_FAIL and record.hosts == {"n0": "not tested"}
+    assert "NOT READY, AS NOT EVERY RUNG WAS RUN: 0 of 1 host accepted" in said
+    assert record.rungs[2].reasons[0].startswith("one host has no network: ")
+    code, record = simulated(tmp_path, monkeypatch, Bad(), hosts=1, rungs="health,single,whole")
+    assert record and code == EXIT_PASS and record.hosts == {"n0": "accepted"}
+    assert "READY BY 3 OF 4 RUNGS: 1 of 1 host accepted" in capsys.readouterr().out

@@ -114,6 +114,43 @@ def test_what_differs_from_most_hosts_is_named_and_nobody_else(tmp_path: Path) -
     }
 
 
+def test_huge_pages_kernel_and_driver_that_differ_from_most_hosts_are_named(tmp_path: Path) -> None:
+    changed = {
+        "n1": ("proc/meminfo", "MemTotal:  1024 kB\nHugePages_Total:       0\n"),
+        "n2": ("proc/sys/kernel/osrelease", "6.5.0-generic\n"),
+        "n3": ("sys/module/nvidia/version", "550.54.15\n"),
+    }
+    trees = {f"n{n}": host_files() for n in range(6)}
+    for name, (file, text) in changed.items():
+        trees[name][file] = text
+    found = said({name: looked(tree(tmp_path / name, files)) for name, files in trees.items()})
+    odd = {key: severity for key, severity in found.items() if key[1] not in ("ulimit", "clock synchronisation")}
+    assert odd == {
+        ("n1", "huge pages", "0"): "warning",
+        ("n2", "version of kernel", "6.5.0-generic"): "warning",
+        ("n3", "version of nvidia", "550.54.15"): "warning",
+    }
+
+
+@pytest.mark.parametrize(("limit", "devices", "warnings"), [("64", 1, 1), ("64", 0, 0), ("unlimited", 1, 0)])
+def test_little_locked_memory_is_told_beside_rdma_devices_alone(limit: str, devices: int, warnings: int) -> None:
+    rdma = devices * "rdma\tmlx5_0/1\tACTIVE\t400\t0xffff\n"
+    found = said({"n0": parsed(f"{rdma}memlock\t{limit}\nend\tok\n")})
+    assert found == dict.fromkeys(
+        [("n0", "ulimit", "64 KiB of locked memory beside RDMA devices")][:warnings], "warning"
+    )
+
+
+@pytest.mark.parametrize(("runs", "expected"), [(True, {}), (False, {"does not run": "failure"})])
+def test_the_fabric_manager_of_a_host_with_nvswitches_is_looked_for_by_its_process(
+    runs: bool, expected: dict[str, str], tmp_path: Path
+) -> None:
+    files = host_files() | {"dev/nvidia-nvswitchctl": ""}
+    programs = {"pgrep": f'[ "$*" = "-x nv-fabricmanage" ] && {str(runs).lower()}'}
+    found = said({"n0": looked(tree(tmp_path, files), programs=programs)})
+    assert {what: how for (_, subject, what), how in found.items() if subject == "fabric manager"} == expected
+
+
 def test_a_host_that_lost_a_port_is_bad_and_one_without_rdma_or_with_other_names_is_another_kind() -> None:
     whole = "".join(f"rdma\tmlx5_{n}/1\tACTIVE\t400\t0xffff\n" for n in range(4))
     kinds = {
@@ -156,7 +193,7 @@ def test_where_half_of_the_hosts_differ_it_is_said_and_nobody_fails(count: int, 
 def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Path) -> None:
     files = host_files() | {"sys/kernel/iommu_groups/2/type": "DMA-FQ\n"}
     found = said({"n0": looked(tree(tmp_path, files))})
-    assert found["n0", "IOMMU", "translates for 1 groups of devices"] == "warning"
+    assert found["n0", "IOMMU", "translates for 1 group of devices"] == "warning"
     assert said({"n0": parsed("fabric\tdown\nend\tok\n")}) == {("n0", "fabric manager", "does not run"): "failure"}
 
 
