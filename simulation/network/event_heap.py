@@ -1,27 +1,15 @@
 """Keeps far and rare events in a binary heap, by time and then by order of planning; compiled by numba."""
 
-from pathlib import Path
 from typing import Any
 
 import numba
-import numpy as np
-from numba.core import config
 
-from simulation.network.code_folder import code_folder
 from simulation.network.packet_state import Record, Simulation
 
-# The modules that have compiled code, or whose constants and records it holds.
-SOURCES = (
-    "event_heap", "event_wheel", "hashing", "link_changes", "packet_loop", "packet_state", "paths", "port_queues",
-    "rank_steps", "rates",
-)  # fmt: skip
-COMPILED = code_folder(Path(__file__).parent, SOURCES, numba.__version__)
-_CONFIG: Any = config
-_CONFIG.CACHE_DIR = str(COMPILED)
 # ALPHA to RECOVER are timers of DCQCN, which a flow that is not complete sets again for ever.
 TRANSMITTED, ARRIVED, STARTED, SEND_AGAIN, ALPHA, DECREASE, RECOVER, RELEASED, LOOKED, ADVANCED, LINKS = range(11)
-# Without counts of references (_nrt), which took half of the time: compiled code makes no array.
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
+# Without counts of references (_nrt), which took half of the time: compiled code makes no array. It raises nothing.
+_OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy"}
 jit = numba.njit(**_OPTIONS)
 inlined = numba.njit(forceinline=True, **_OPTIONS)  # for what takes a state of many columns
 
@@ -44,7 +32,8 @@ def plan(sim: Simulation, time: int, what: int, about: int) -> None:
     new = events[len(events) - 1]
     new.time, new.order, new.what, new.about = time, totals.planned, what, about
     if what == STARTED and totals.shuffled:
-        new.order = np.random.randint(0, 1 << 60)
+        new.order = sim.orders[totals.drawn % len(sim.orders)]
+        totals.drawn += 1
     while place > 0:
         above = (place - 1) >> 1
         if earlier(events[above], new):

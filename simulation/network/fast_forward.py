@@ -19,7 +19,7 @@ from simulation.network.job import QUEUES, WAITS, Job, numbers_in_parts
 from simulation.network.looks import Looks
 from simulation.network.outcome import NOT_YET, Counted, NetworkRun
 from simulation.network.packet_state import HEADER_BYTES
-from simulation.network.packets import Network, check_numba
+from simulation.network.packets import Network, ensure_compiled
 from simulation.network.profiles import Instance, Profile, Profiles, Sketch
 from simulation.network.request import Wishes
 from simulation.network.routing import Ints, Places, Ports
@@ -78,7 +78,7 @@ class FastForward:
     """One run of a job."""
 
     def __init__(self, network: Network, job: Job, wishes: Wishes) -> None:
-        check_numba()
+        ensure_compiled()
         self.network, self.job, self.wishes = network, job, wishes
         self.profiles = Profiles(network, job.collectives, wishes, numbers_in_parts(job))
         shape = (max(len(job.collectives), 1), job.ranks)

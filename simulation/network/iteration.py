@@ -9,8 +9,23 @@ from simulation.flows.names import ALL_REDUCE, REDUCE_SCATTER
 from simulation.flows.train import NVLS, NVLS_TREE, RING, Flow, FlowSchedule
 from simulation.network.flow_level.hops import CHUNKS_AT_ONCE, PROCESSING_NS, REDUCING_NS, WINDOWED
 from simulation.network.job import QUEUES, SENDS, WAITS, GroupCollective, Job
-from simulation.network.packet_state import FLOW, NONE, PART, RANK, STEP, RankWork, Records
-from simulation.network.rank_steps import BLOCK, COMPUTE, END, MAY_ADD, QUEUE, SEND, SENDS_ON, TURNS
+from simulation.network.packet_state import (
+    BLOCK,
+    COMPUTE,
+    END,
+    FLOW,
+    MAY_ADD,
+    NONE,
+    PART,
+    QUEUE,
+    RANK,
+    SEND,
+    SENDS_ON,
+    STEP,
+    TURNS,
+    RankWork,
+    Records,
+)
 from simulation.network.routing import Ints
 
 TURN_NS = 1  # that a step takes besides its computation

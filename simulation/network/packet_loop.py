@@ -4,8 +4,6 @@ The rules are those of the RDMA model of SimAI's ns-3 (HPCC's): store and forwar
 ports, flows and packets are their places in the arrays of Simulation.
 """
 
-import numpy as np
-
 from simulation.network.event_heap import (
     ADVANCED,
     ALPHA,
@@ -28,11 +26,16 @@ from simulation.network.packet_state import (
     ACK,
     ACK_BYTES,
     DATA,
+    FINISHED,
     HEADER_BYTES,
+    LINKS_CHANGE,
     NACK,
+    NO_ROOM,
     NONE,
+    PAST_LIMIT,
     PAUSE,
     RESUME,
+    STALLED,
     Record,
     Simulation,
 )
@@ -41,7 +44,6 @@ from simulation.network.port_queues import chance, enqueue, enter_buffer, free_p
 from simulation.network.rank_steps import advance, count_down, settle
 from simulation.network.rates import decrease_rate, recover, slow_down, update_alpha
 
-FINISHED, NO_ROOM, PAST_LIMIT, STALLED, LINKS_CHANGE = range(5)  # how a slice of the loop ends
 NACK_INTERVAL = 500_000  # ns between NACKs for the same byte
 
 
@@ -256,9 +258,8 @@ def handle_rare(sim: Simulation, what: int, about: int) -> int:
 
 
 @jit
-def begin_ranks(sim: Simulation, seed: int) -> None:
-    """Seed the generator of compiled code, and let all ranks begin their steps at time 0."""
-    np.random.seed(seed)
+def begin_ranks(sim: Simulation) -> None:
+    """Let all ranks begin their steps at time 0."""
     for rank in range(len(sim.ranks)):
         advance(sim, rank)
 

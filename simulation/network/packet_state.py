@@ -18,6 +18,10 @@ NONE = -1
 HEADER_BYTES, ACK_BYTES, PAUSE_BYTES = 52, 60, 43
 RESERVED_BYTES = 4096  # of a switch's buffer, for each port
 SLOTS = 8192  # ns that the wheel of events reaches ahead, a power of two
+FINISHED, NO_ROOM, PAST_LIMIT, STALLED, LINKS_CHANGE = range(5)  # how a slice of the loop ends
+COMPUTE, BLOCK, QUEUE, SEND, END = range(5)  # kinds of steps
+SENDS_ON, TURNS, MAY_ADD = range(3)  # a flow's `turn`
+MOST_SEED = 1 << 32  # of numpy's generator
 WORD = 64  # slots in a word of `filled`, which has a bit for each
 BINS = 128  # of the time, in which the bytes of a port are counted
 DATA, ACK, NACK, PAUSE, RESUME = range(5)  # kinds of packets
@@ -63,7 +67,7 @@ RANK = _record("place waits_for walked ended", "slowness")
 PART = _record("issue_begin issue_end pending begin end end_gap adds")
 TOTALS = _record(
     "heap near timers free left planned now marks decreases pauses nacks lost done handled resent shuffled errors ended"
-    " bin_shift outages outage"
+    " bin_shift outages outage drawn"
 )
 
 
@@ -93,6 +97,7 @@ class Simulation(NamedTuple):
 
     `parts[collective, rank]` names its flows in `issued`; `queues[rank]` has how many collectives that do not block are
     not done, then these, of which the first runs. `usage[port, bin]` are bytes; a bin is 2**totals.bin_shift ns.
+    `orders` are random numbers, by which starts are shuffled.
     """
 
     ports: Records
@@ -118,6 +123,7 @@ class Simulation(NamedTuple):
     route_begin: Ints
     route_count: Ints
     route_hops: Ints
+    orders: Ints
     rules: Rules
 
 
@@ -218,13 +224,15 @@ def begin(
     columns = routes.longest + 1  # NONE ends a way
     wheel = np.zeros(SLOTS, SLOT)
     wheel["first"] = NONE
+    draw = np.random.RandomState((seed + 1) % MOST_SEED)
     return Simulation(
         ports, nodes, flows, packets, np.zeros(2 * room, EVENT), wheel, np.zeros(SLOTS // WORD, np.uint64),
         np.zeros(len(ports) + room, LINK), totals, work.ranks, work.steps, work.parts, work.issued,
         np.zeros((rank_count, collectives + 1), np.int64), work.children,
         np.zeros(int(starting.sum()), np.int64), np.full((count, columns), NONE, np.int32),
         np.full((count, columns), NONE, np.int32), np.zeros(int(flows["pair"].max(initial=-1)) + 1, np.int64),
-        np.zeros((len(ports), BINS), np.int64), routes.begin, routes.counts, routes.hops, rules,
+        np.zeros((len(ports), BINS), np.int64), routes.begin, routes.counts, routes.hops,
+        draw.randint(0, 1 << 60, max(count, 1) if seed else 1, np.int64), rules,
     )  # fmt: skip
 
 

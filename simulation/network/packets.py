@@ -1,6 +1,5 @@
 """Runs a job at packet level, in slices that show progress, and says what came of it."""
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from common.errors import SimulationError
 from common.progress import StepProgress
+from simulation.network import packet_code
 from simulation.network import packet_state as state
 from simulation.network.conf import NetworkConf
 from simulation.network.flow_level.hops import PROCESSING_NS
@@ -23,7 +23,7 @@ from simulation.network.routing import Ints, Ports, Routes, ports_of
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric
 
 SLICE = 1 << 21  # events between two looks at the clock and at Ctrl-C
-DRAWS, MOST_SEED = 1_000_003, 1 << 32  # seeds between two draws; of numba's generator
+DRAWS = 1_000_003  # seeds between two draws
 
 
 class Network(NamedTuple):
@@ -84,25 +84,23 @@ def simulate(
     Raises:
         SimulationError: numba is missing.
     """
-    check_numba()
-    from simulation.network import packet_loop as loop
-
+    ensure_compiled()
     sim = prepared(network, job, wishes)
     sim.flows["size"] -= less * network.conf.payload_bytes
     parents = parents_of(sim)
     began = time.perf_counter()
-    loop.begin_ranks(sim, (wishes.seed + 1) % MOST_SEED)
+    packet_code.begin_ranks(sim)
     with StepProgress("flows", len(sim.flows)) as progress:
-        done, outcome = 0, loop.PAST_LIMIT
-        while outcome in (loop.PAST_LIMIT, loop.NO_ROOM, loop.LINKS_CHANGE):
-            outcome = loop.run(sim, SLICE)
-            if outcome == loop.NO_ROOM:
+        done, outcome = 0, state.PAST_LIMIT
+        while outcome in (state.PAST_LIMIT, state.NO_ROOM, state.LINKS_CHANGE):
+            outcome = packet_code.run(sim, SLICE)
+            if outcome == state.NO_ROOM:
                 sim = state.grown(sim)
-            elif outcome == loop.LINKS_CHANGE:
+            elif outcome == state.LINKS_CHANGE:
                 sim = _with_links_changed(sim, network.fabric, wishes)
             progress.advance(int(sim.totals["done"][0]) - done)
             done = int(sim.totals["done"][0])
-            if finished and outcome == loop.PAST_LIMIT:
+            if finished and outcome == state.PAST_LIMIT:
                 finished(_found(sim, parents, began))
     found = _found(sim, parents, began)
     if finished:
@@ -112,7 +110,6 @@ def simulate(
 
 def prepared(network: Network, job: Job, wishes: Wishes) -> state.Simulation:
     """The state before the first event."""
-    from simulation.network.event_heap import LINKS, plan
     from simulation.network.iteration import work_of
 
     work = work_of(job, wishes.latency_ns, wishes.slowness, apart=wishes.apart)
@@ -124,36 +121,36 @@ def prepared(network: Network, job: Job, wishes: Wishes) -> state.Simulation:
     draws = np.array(wishes.draws or [0] * max(len(job.collectives), 1), np.int64)
     sim.flows["luck"] = wishes.seed + DRAWS * draws[sim.flows["collective"]]
     for number, outage in enumerate(wishes.outages):
-        plan(sim, outage.time_ns, LINKS, number)
+        packet_code.plan_outage(sim, outage.time_ns, number)
     return sim
 
 
 def _with_links_changed(sim: state.Simulation, fabric: Fabric, wishes: Wishes) -> state.Simulation:
     """The state in which the outages up to now hold."""
-    from simulation.network.link_changes import change_links
-
     down = down_ports(wishes.outages[: int(sim.totals["outage"][0])], len(sim.ports))
     routes = routes_of(fabric, down > 0)
     sim = state.rerouted(sim, routes)
     needed = len(sim.flows) + 4 * len(sim.ports) + 64
     while int(sim.totals["heap"][0]) + needed > len(sim.events) or int(sim.totals["left"][0]) < needed:
         sim = state.grown(sim)
-    change_links(sim, down)
+    packet_code.change_links(sim, down)
     return sim
 
 
-def check_numba() -> None:
-    """Say what is missing, and that the first call takes longer."""
+def ensure_compiled() -> None:
+    """Compile where nothing was compiled before, which says that it takes longer.
+
+    Raises:
+        SimulationError: what is missing for that.
+    """
     try:
-        from simulation.network.event_heap import COMPILED
+        packet_code.code()
     except ImportError as error:
         if error.name not in ("numba", "llvmlite"):
             raise
         raise SimulationError(
             "packets are simulated by compiled code, which needs numba: pip install -r requirements/simulation.txt"
         ) from None
-    if not COMPILED.exists():
-        print(f"compiling the packet level once, into {COMPILED} (about a minute)", file=sys.stderr)
 
 
 def down_ports(outages: Sequence[Outage], ports: int) -> Ints:

@@ -18,6 +18,7 @@ from simulation.flows.train import FlowSchedule
 from simulation.network.even_use import sent_once, wire_bytes
 from simulation.network.job import SENDS, GroupCollective, Job, JobPart, JobPhase
 from simulation.network.outcome import Counted
+from simulation.network.packet_code import find_all_paths
 from simulation.network.packets import Network, parents_of, prepared, simulate
 from simulation.network.request import Wishes
 from simulation.network.routing import Ints, Places
@@ -118,8 +119,6 @@ class Profiles:
         return found._replace(ends=ends, start=found.start + base, end=found.end + base)
 
     def _sketched(self, instance: Instance) -> Sketch:
-        from simulation.network.link_changes import find_all_paths
-
         sim = prepared(self.network, self._job([instance]), self._wishes)
         find_all_paths(sim)
         flows, ranks = sim.flows, len(sim.ranks)

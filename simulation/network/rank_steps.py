@@ -8,11 +8,9 @@ next stage of a pipeline neither blocks nor queues; its receiver has a part of i
 import numpy as np
 
 from simulation.network.event_heap import ADVANCED, STARTED, jit, plan
-from simulation.network.packet_state import NONE, Record, Simulation
+from simulation.network.packet_state import COMPUTE, END, NONE, QUEUE, SEND, SENDS_ON, TURNS, Record, Simulation
 from simulation.network.routing import Ints
 
-COMPUTE, BLOCK, QUEUE, SEND, END = range(5)  # kinds of steps
-SENDS_ON, TURNS, MAY_ADD = range(3)  # a flow's `turn`
 ADDING_NS = 30  # that a rank takes besides for a piece which it adds to its own before it sends it on
 
 

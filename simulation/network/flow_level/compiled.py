@@ -1,33 +1,21 @@
-"""Moves flows by compiled code: numba compiles `fluid.py` once, and what came of it is loaded without numba.
-
-numba and what it imports take a second and 100 MB to start; a loader of machine code takes a tenth of both.
-"""
+"""Moves flows by compiled code: numba compiles `fluid.py` once, and what came of it is loaded without numba."""
 
 import ctypes
-import hashlib
-import os
 import sys
 from array import array
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeAlias
 
-import llvmlite
-from llvmlite import binding as llvm
-
-from simulation.network.code_folder import code_folder
 from simulation.network.flow_level.fluid_state import Fluid, Whole
+from simulation.network.machine_code import emitted, file_of, keep, kept, loaded
 
-SOURCES = ("compiled", "fluid", "fluid_state")
+SOURCES = "compiled", "fluid", "fluid_state"
 NAME = "simulation.network.flow_level.fluid"
 ENTRY = "move_flows"  # the name of the compiled function, which issues hops where there are some, else runs
-OPTIMISED = 3
-DIGEST_BYTES = hashlib.sha256().digest_size
 _REAL = {
     "hop_size", "hop_gap", "release_gap", "load_cost", "wait_byte", "lane_delay", "lane_half", "lane_alone",
     "lane_turns", "lane_phase", "lane_slowest", "lane_most", "start", "end", "left", "rate", "room", "weight", "data",
@@ -83,7 +71,9 @@ def compiled() -> Code:
     if code is None:
         code = _compile(file)
         keep(code, file)
-    return _loaded(code)
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    kind = ctypes.CFUNCTYPE(number, pointer, pointer, pointer, pointer, number, ctypes.c_double, number)
+    return kind(loaded(code, ENTRY))
 
 
 def is_compiled() -> bool:
@@ -91,64 +81,8 @@ def is_compiled() -> bool:
     return kept(_file()) is not None
 
 
-@cache
 def _file() -> Path | None:
-    """Where the code is for this machine; None for a user without a home."""
-    versions = [llvmlite.__version__, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
-    with suppress(PackageNotFoundError):
-        versions.append(version("numba"))
-    with suppress(RuntimeError):
-        return code_folder(Path(__file__).parent, SOURCES, " ".join(versions)) / f"{ENTRY}.o"
-    return None
-
-
-def kept(file: Path | None) -> bytes | None:
-    """The code that `keep` wrote; None if there is none, or it is unreadable or damaged: loading that ends Python."""
-    with suppress(OSError):
-        content = file.read_bytes() if file else b""
-        digest, code = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
-        return code if digest == hashlib.sha256(code).digest() else None
-    return None
-
-
-def keep(code: bytes, file: Path | None) -> None:
-    """Write the code behind its digest for later runs, if that is possible; else nothing is left of it."""
-    if file is None:
-        return
-    new = file.with_name(f"{ENTRY}.{os.urandom(8).hex()}")  # machines that share a home have the same process ids
-    with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with new.open("xb") as written:
-                written.write(hashlib.sha256(code).digest() + code)
-                written.flush()
-                os.fsync(written.fileno())
-            new.replace(file)
-        finally:
-            new.unlink(missing_ok=True)
-
-
-def _machine() -> llvm.TargetMachine:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    features = llvm.get_host_cpu_features().flatten()
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=OPTIMISED, codemodel="jitdefault", jit=True
-    )
-
-
-@cache
-def _engine() -> llvm.ExecutionEngine:
-    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())  # holds the code while the program runs
-
-
-def _loaded(code: bytes) -> Code:
-    engine = _engine()
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    kind = ctypes.CFUNCTYPE(number, pointer, pointer, pointer, pointer, number, ctypes.c_double, number)
-    return kind(engine.get_function_address(ENTRY))
+    return file_of(Path(__file__).parent, SOURCES, ENTRY)
 
 
 def _compile(file: Path | None) -> bytes:
@@ -181,18 +115,4 @@ def _compile(file: Path | None) -> bytes:
     kinds = types.CPointer(whole_column), types.CPointer(real_column), whole_column, whole_column
     signature = types.int64(*kinds, types.int64, types.float64, types.int64)
     made = numba.cfunc(signature, error_model="numpy")(names[ENTRY])
-    return _emitted(made.inspect_llvm(), made.native_name)
-
-
-def _emitted(text: str, name: str) -> bytes:
-    """The object file of one function of a module, and of nothing that it does not call."""
-    module = llvm.parse_assembly(text)
-    for function in module.functions:
-        if not function.is_declaration and function.name != name:
-            function.linkage = "internal"
-    module.get_function(name).name = ENTRY
-    machine = _machine()
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=OPTIMISED))
-    builder.getModulePassManager().run(module, builder)
-    code: bytes = machine.emit_object(module)
-    return code
+    return emitted(made.inspect_llvm(), made.native_name, ENTRY)

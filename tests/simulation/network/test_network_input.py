@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simulation.cli import main
-from simulation.network import event_heap, memory_room
+from simulation.network import memory_room, packet_code
 from simulation.network.conf import NetworkConf, read_conf
 from simulation.network.packets import network_of
 from simulation.topology.reading import read
@@ -316,7 +316,7 @@ def test_a_straggler_without_a_job_is_refused(tmp_path: Path, capsys: pytest.Cap
 
 def test_what_is_compiled_is_compiled_again_when_its_modules_change() -> None:
     """The folder of the compiled code is named for the modules that have some; numba looks at a caller's file alone."""
-    folder = Path(event_heap.__file__).parent
+    folder = Path(packet_code.__file__).parent
     texts = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
     compiled = {name for name, text in texts.items() if "\n@jit" in text or "\n@inlined" in text}
-    assert compiled | {"packet_state", "hashing"} == set(event_heap.SOURCES)
+    assert compiled | {"packet_code", "packet_state", "hashing"} == set(packet_code.SOURCES)
