@@ -3,11 +3,12 @@
 numba and what it imports take a second and 100 MB to start; a loader of machine code takes a tenth of both.
 """
 
+import fcntl
 import hashlib
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -33,6 +34,34 @@ def file_of(folder: Path, sources: Sequence[str], entry: str) -> Path | None:
         caches = Path(os.environ.get("NUMBA_CACHE_DIR") or Path.home() / ".cache" / "clusterdyno" / "compiled")
         return caches / hashlib.sha256(b"".join(texts) + " ".join(versions).encode()).hexdigest()[:16] / f"{entry}.o"
     return None
+
+
+def kept_or_made(file: Path | None, make: Callable[[], bytes]) -> bytes:
+    """The code that is kept, or that `make` compiles: of several processes that need it, one does."""
+    code = kept(file)
+    if code is None:
+        with _locked(file):
+            code = kept(file)
+            if code is None:
+                code = make()
+                keep(code, file)
+    return code
+
+
+@contextmanager
+def _locked(file: Path | None) -> Iterator[None]:
+    """Hold the lock beside the file, if there can be one."""
+    lock = None
+    with suppress(OSError):
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            lock = file.with_suffix(".lock").open("ab")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.close()
 
 
 def kept(file: Path | None) -> bytes | None:

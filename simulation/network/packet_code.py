@@ -89,13 +89,10 @@ def code() -> Code:
     Raises:
         ImportError: it has to be compiled, and there is no numba.
     """
-    from simulation.network.machine_code import file_of, keep, kept, loaded  # which needs llvmlite
+    from simulation.network.machine_code import file_of, kept_or_made, loaded  # which needs llvmlite
 
     file = file_of(Path(__file__).parent, SOURCES, ENTRY)
-    found = kept(file)
-    if found is None:
-        found = _compile(file)
-        keep(found, file)
+    found = kept_or_made(file, lambda: _compile(file))
     pointers, numbers = [ctypes.c_void_p] * (len(_COLUMNS) + 2), [ctypes.c_int64] * 3
     return ctypes.CFUNCTYPE(ctypes.c_int64, *pointers, *numbers)(loaded(found, ENTRY))
 

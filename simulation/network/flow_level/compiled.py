@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import Any, TypeAlias
 
 from simulation.network.flow_level.fluid_state import Fluid, Whole
-from simulation.network.machine_code import emitted, file_of, keep, kept, loaded
+from simulation.network.machine_code import emitted, file_of, kept, kept_or_made, loaded
 
 SOURCES = "compiled", "fluid", "fluid_state"
 NAME = "simulation.network.flow_level.fluid"
@@ -67,10 +67,7 @@ def compiled() -> Code:
         ImportError: it has to be compiled, and there is no numba.
     """
     file = _file()
-    code = kept(file)
-    if code is None:
-        code = _compile(file)
-        keep(code, file)
+    code = kept_or_made(file, lambda: _compile(file))
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     kind = ctypes.CFUNCTYPE(number, pointer, pointer, pointer, pointer, number, ctypes.c_double, number)
     return kind(loaded(code, ENTRY))

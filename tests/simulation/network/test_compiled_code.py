@@ -3,6 +3,9 @@
 import os
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +45,25 @@ def test_code_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "fsync", full)
     machine_code.keep(CODE, tmp_path / "code.o")
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_of_several_that_need_code_one_makes_it_and_where_none_can_be_kept_each(tmp_path: Path, is_kept: bool) -> None:
+    made: list[bytes] = []
+    both_ask = threading.Barrier(2)
+
+    def make() -> bytes:
+        time.sleep(0.2)
+        made.append(CODE)
+        return CODE
+
+    def need(_: int) -> bytes:
+        both_ask.wait()
+        return machine_code.kept_or_made(tmp_path / "folder" / "code.o" if is_kept else None, make)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [*pool.map(need, range(2))] == [CODE, CODE]
+    assert len(made) == (1 if is_kept else 2)
 
 
 def test_a_user_without_a_home_or_a_readable_folder_has_no_kept_code(monkeypatch: pytest.MonkeyPatch) -> None:
