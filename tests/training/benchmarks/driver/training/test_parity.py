@@ -19,7 +19,7 @@ from training.benchmarks.driver.training.settings.settings import TrainingConfig
 LATE = {
     *("compiled", "compiled_selective", "tp_accumulation", "tp_sequence", "bf16_ddp", "fp16_fsdp", "overflow_ddp"),
     *("resume_fsdp", "resume_tp", "fsdp_tp", "hsdp", "fp8_ddp", "fp8_compiled", "cp_bf16_compiled"),
-    *("resume_pp_interleaved", "hsdp_tp", "bert_ddp", "glm_ddp", "cpm_ddp"),
+    *("resume_pp_interleaved", "hsdp_tp"),
 }
 Table = TypeVar("Table")
 HALF = {"train_batch_size": GLOBAL_BATCH // 4, "gradient_accumulation_steps": 2}
