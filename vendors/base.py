@@ -13,6 +13,24 @@ WORKS_PERCENT = 50.0
 """Utilization from which on a device has its PCIe link at full speed."""
 
 
+class PcieGenerations:
+    """The highest generation of each device's PCIe link while it worked: an idle device lowers it."""
+
+    def __init__(self) -> None:
+        self._used_percent: dict[int, float] = {}
+        self._highest: dict[int, int] = {}
+
+    def note_use(self, index: int, percent: float | None) -> None:
+        """The utilization of a device, of which the link's generation is asked next."""
+        self._used_percent[index] = percent or 0.0
+
+    def highest(self, index: int, ask: Callable[[], int | None]) -> int | None:
+        """The generation; `ask` tells that of now, if the device works. None if it has not yet."""
+        if self._used_percent.get(index, 0.0) >= WORKS_PERCENT and (now := ask()) is not None:
+            self._highest[index] = max(now, self._highest.get(index, 0))
+        return self._highest.get(index)
+
+
 class ProbeUnavailable(Exception):  # noqa: N818 - a state of the host, not a mistake of the program
     """The host has no such accelerator, driver or library; `reason` says which, for people."""
 

@@ -43,27 +43,32 @@ def write_page(path: Path, record: AcceptRecord, words: Words = ENGLISH) -> None
 
 
 def verdict_of(record: AcceptRecord, words: Words) -> str:
-    """The state of the cluster, with how many hosts are accepted: ready by which part of all rungs, and whether these
-    were shortened; or not ready, and whether some rungs were not run and none failed.
-    """
+    """The state of the cluster, with how many hosts are accepted."""
+    return f"{state_of(record, words)}: {accepted_of(record, words)}"
+
+
+def accepted_of(record: AcceptRecord, words: Words) -> str:
+    """How many hosts are accepted, of how many."""
     good, total = sum(state == "accepted" for state in record.hosts.values()), len(record.hosts)
-    accepted = words(
-        "{n} of {total} host accepted" if total == 1 else "{n} of {total} hosts accepted", n=good, total=total
-    )
+    return words("{n} of {total} host accepted" if total == 1 else "{n} of {total} hosts accepted", n=good, total=total)
+
+
+def state_of(record: AcceptRecord, words: Words) -> str:
+    """Ready by which part of all rungs, and whether these were shortened; or not ready, and whether some rungs were not
+    run and none failed.
+    """
     is_shortened, count = any(rung.shrunk for rung in record.rungs), len(record.rungs)
     if not record.ready:
         is_failed = any(rung.verdict == "fail" for rung in record.rungs)
         is_left_out = any(rung.verdict == "not run" for rung in record.rungs)
-        state = words("Not ready, as not every rung was run" if is_left_out and not is_failed else "Not ready")
-    elif count < len(RUNGS):
-        state = words(
+        return words("Not ready, as not every rung was run" if is_left_out and not is_failed else "Not ready")
+    if count < len(RUNGS):
+        return words(
             "Ready by {n} of {total} rungs, shortened" if is_shortened else "Ready by {n} of {total} rungs",
             n=count,
             total=len(RUNGS),
         )
-    else:
-        state = words("Ready, with shortened rungs" if is_shortened else "Ready")
-    return f"{state}: {accepted}"
+    return words("Ready, with shortened rungs" if is_shortened else "Ready")
 
 
 def _body(record: AcceptRecord, words: Words) -> Iterator[str]:

@@ -25,10 +25,11 @@ from run_benchmarks.acceptance.kinds import alike_first
 from run_benchmarks.acceptance.page import (
     PAGE_FILE,
     PAIR,
+    accepted_of,
     left_out_of,
+    state_of,
     times,
     untried_vendor,
-    verdict_of,
     warned_rows,
     write_page,
 )
@@ -641,8 +642,7 @@ def show(record: AcceptRecord, folder: Path) -> None:
             say(f"{rung.rung}: {left_out_of(said, words)}")
     if untried := untried_vendor(record, words):
         say(untried)
-    ready, colon, accepted = verdict_of(record, words).partition(": ")
-    say(f"{record.accept_id}: {ready.upper()}{colon}{accepted}")
+    say(f"{record.accept_id}: {state_of(record, words).upper()}: {accepted_of(record, words)}")
     for host, command in record.again.items():
         say(words("After the repair of {host}: {command}", host=host, command=command))
     say(words("See {page} and {record} beside it", page=folder / PAGE_FILE, record=ACCEPT_FILE))

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vendors.base import (
-    WORKS_PERCENT,
     AcceleratorHealth,
     AcceleratorProcess,
     AcceleratorSample,
+    PcieGenerations,
     ProbeUnavailable,
 )
 
@@ -35,8 +35,7 @@ class AmdProbe:
 
     def __init__(self, library: Any) -> None:
         self._library = library
-        self._used_percent: dict[int, float] = {}
-        self._generations: dict[int, int] = {}
+        self._pcie_generations = PcieGenerations()
         try:
             library.amdsmi_init()
             self._handles = list(library.amdsmi_get_processor_handles())
@@ -107,7 +106,7 @@ class AmdProbe:
         ]
         ecc = smi.amdsmi_get_gpu_total_ecc_count
         used_percent = self._number(smi.amdsmi_get_gpu_activity, handle, "gfx_activity")
-        self._used_percent[index] = used_percent or 0.0
+        self._pcie_generations.note_use(index, used_percent)
         return AcceleratorSample(
             index=index,
             utilization_percent=used_percent,
@@ -151,7 +150,9 @@ class AmdProbe:
             "rows_failed": None if pages is None else float(smi.AmdSmiMemoryPageStatus.UNRESERVABLE in bad),
             "pcie_width": _as_number(link.get("pcie_metric", {}).get("pcie_width")),
             "pcie_width_max": _as_number(link.get("pcie_static", {}).get("max_pcie_width")),
-            "pcie_generation": self._pcie_generation(index, link.get("pcie_metric", {}).get("pcie_speed")),
+            "pcie_generation": self._pcie_generations.highest(
+                index, lambda: _generation(link.get("pcie_metric", {}).get("pcie_speed"))
+            ),
             "pcie_generation_max": _generation(link.get("pcie_static", {}).get("max_pcie_speed")),
             # As amd-smi's own "slowdown hotspot temperature"; a device without one tells 0.
             "slowdown_c": _as_number(self._asked(smi.amdsmi_get_temp_metric, handle, *limit)) or None,
@@ -161,13 +162,6 @@ class AmdProbe:
             counts={name: int(value) for name, value in counts.items() if value is not None},
             states={name: int(value) for name, value in states.items() if value is not None},
         )
-
-    def _pcie_generation(self, index: int, speed: Any) -> int | None:
-        """The highest generation of its PCIe link while it worked, an idle device lowers it; None if it has not yet."""
-        now = _generation(speed)
-        if now is not None and self._used_percent.get(index, 0.0) >= WORKS_PERCENT:
-            self._generations[index] = max(now, self._generations.get(index, 0))
-        return self._generations.get(index)
 
     def _links(self, handle: Any) -> dict[str, float]:
         """How many links to other devices are up, and down; a disabled one is neither."""

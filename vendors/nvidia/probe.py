@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from vendors.base import (
-    WORKS_PERCENT,
     AcceleratorHealth,
     AcceleratorProbe,
     AcceleratorProcess,
     AcceleratorSample,
+    PcieGenerations,
     ProbeUnavailable,
 )
 
@@ -68,8 +68,7 @@ class NvmlProbe:
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
         self._without: set[tuple[int, str]] = set()
-        self._used_percent: dict[int, float] = {}
-        self._generations: dict[int, int] = {}
+        self._pcie_generations = PcieGenerations()
         try:
             nvml.nvmlInit()
         except nvml.NVMLError as error:
@@ -169,7 +168,7 @@ class NvmlProbe:
         nvml = self._nvml
         read = functools.partial(self._read, index)
         utilization = read(nvml.nvmlDeviceGetUtilizationRates)
-        self._used_percent[index] = 0.0 if utilization is None else float(utilization.gpu)
+        self._pcie_generations.note_use(index, None if utilization is None else float(utilization.gpu))
         # The second version leaves out what the driver keeps for itself (616 MiB of an idle H200), as nvidia-smi does.
         memory = read(nvml.nvmlDeviceGetMemoryInfo, nvml.nvmlMemory_v2) or read(nvml.nvmlDeviceGetMemoryInfo)
         power_mw = read(nvml.nvmlDeviceGetPowerUsage)
@@ -296,12 +295,8 @@ class NvmlProbe:
         return sum(states), len(states) - sum(states), sum(known) if known else None
 
     def _pcie_generation(self, index: int) -> int | None:
-        """The highest generation of its PCIe link while it worked, an idle device lowers it; None if it has not yet."""
-        if self._used_percent.get(index, 0.0) >= WORKS_PERCENT:
-            now = self._read(index, self._nvml.nvmlDeviceGetCurrPcieLinkGeneration)
-            if now is not None:
-                self._generations[index] = max(now, self._generations.get(index, 0))
-        return self._generations.get(index)
+        ask = functools.partial(self._read, index, self._nvml.nvmlDeviceGetCurrPcieLinkGeneration)
+        return self._pcie_generations.highest(index, ask)
 
     def _fabric(self, index: int) -> dict[str, int]:
         """States of the device's part in the fabric of its NVLinks; empty if it has none, or the driver is too old."""
