@@ -85,16 +85,14 @@ def nvlink_us(gpu_type: str, collective: str, ranks: int, size: int, nvlink: flo
     return least + carried
 
 
-def place_in_table(gpu_type: str, collective: str, ranks: int, size: float) -> int:
-    """0: those `size` bytes were measured among as many GPUs; -1: it lies between those that were, 1: outside.
+def place_in_table(gpu_type: str, collective: str, ranks: int, size: float) -> tuple[bool, bool]:
+    """Whether those `size` bytes were measured among as many GPUs, and whether they lie within what was measured.
 
     Raises:
         KeyError: nothing was measured of this GPU type or collective.
     """
     sizes, smallest, largest = _measured_sizes(MEASURED_AS[gpu_type], OF_CELL[collective])
-    if size in sizes.get(ranks, ()):
-        return 0
-    return -1 if min(sizes) <= ranks <= max(sizes) and smallest <= size <= largest else 1
+    return size in sizes.get(ranks, ()), min(sizes) <= ranks <= max(sizes) and smallest <= size <= largest
 
 
 @cache

@@ -59,7 +59,6 @@ and 0.6 the best for either half of Megatron-Bridge's layouts, dense or with exp
 MEASURED_GPUS = 8
 SIMULATED, COST_MODEL = "simulated", "cost model"
 """Sources of collectives that no table has: flows over a network's links; bytes over rates."""
-_IN_TABLE = (kernels.MEASURED, kernels.EXTRAPOLATED, kernels.INTERPOLATED)  # by place_in_table
 _SAME_AS = {"B300": "B200", "GB300": "GB200"}  # whose NVLink times were not measured
 
 
@@ -232,7 +231,8 @@ class Stopwatch:
         us = found * (1 - 1 / ranks) / (1 - 1 / measured)
         if gpu != self.machine.gpu or MEASURED_AS[gpu] != gpu:
             return us, kernels.EXTRAPOLATED
-        return us, _IN_TABLE[place_in_table(gpu, op, ranks, int(size))]
+        is_measured, is_within = place_in_table(gpu, op, ranks, int(size))
+        return us, kernels.table_source(is_measured=is_measured, is_within=is_within)
 
     def send_us(self, size: float, stride: int) -> float:
         """A message of `size` bytes between two ranks `stride` apart."""

@@ -38,6 +38,11 @@ MEASURED, INTERPOLATED, EXTRAPOLATED = "measured", "interpolated", "extrapolated
 """Where a time is from. Extrapolated: at the rate of the tables' edge."""
 
 
+def table_source(*, is_measured: bool, is_within: bool) -> str:
+    """Where a table's value is from: a measurement, between measurements, or beyond them."""
+    return MEASURED if is_measured else INTERPOLATED if is_within else EXTRAPOLATED
+
+
 class Grid(NamedTuple):
     """Measured times on a grid of sizes: the logarithm of us for one unit of work. Points may be missing."""
 
@@ -46,10 +51,8 @@ class Grid(NamedTuple):
 
     def source(self, place: Sequence[float]) -> str:
         """Where the value at a place is from."""
-        if tuple(place) in self.values:
-            return MEASURED
-        inside = all(axis[0] <= size <= axis[-1] for axis, size in zip(self.axes, place, strict=True))
-        return INTERPOLATED if inside else EXTRAPOLATED
+        within = all(axis[0] <= size <= axis[-1] for axis, size in zip(self.axes, place, strict=True))
+        return table_source(is_measured=tuple(place) in self.values, is_within=within)
 
     def at(self, place: Sequence[float]) -> float:
         """The value at a place, straight in the logarithms of the sizes; beyond the grid that of its edge."""

@@ -13,7 +13,7 @@ from common.errors import input_problem
 from common.run_folder import read_record, rounds
 from common.summary import counted
 from simulation.predict.duration import Links
-from simulation.predict.kernels import EXTRAPOLATED, INTERPOLATED, MEASURED
+from simulation.predict.kernels import table_source
 from simulation.predict.machine import Machine
 from workloads.formats.simai_text import KNOWN
 
@@ -113,7 +113,7 @@ class MeasuredLinks:
         if not sizes:
             assert self._behind
             return self._behind.source(op, ranks, stride, size)
-        return MEASURED if size in sizes else INTERPOLATED if sizes[0] <= size <= sizes[-1] else EXTRAPOLATED
+        return table_source(is_measured=size in sizes, is_within=sizes[0] <= size <= sizes[-1])
 
     def _curve(self, op: str, ranks: int, stride: int) -> _Curve | None:
         """The times of as many hosts as the group has; those that say no hosts are of any."""

@@ -7,7 +7,7 @@ comes first because full recomputation costs a third of a step's operations; wit
 products of a layer may be too small to keep a device busy.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
@@ -161,16 +161,21 @@ def _candidates(
     """
     world_size, per_node, on_cpu = ranks
     is_known = not on_cpu and described_job(config, world_size=world_size, per_node=per_node) is not None
-    one, two = ([0.0], [0.0]) if is_known else (_estimated(benchmark, config, n, recompute, ranks) for n in (1, 2))
+
+    def estimated(micro: int) -> list[float]:
+        return _estimated(benchmark, config, micro, recompute, ranks)
+
+    bytes_of = estimated if is_known else _straight(estimated(1), estimated(2))
     for micro in range(samples, 0, -1):
         if samples % micro == 0 and config.can_have(samples // micro):
-            if is_known:
-                size = max(_estimated(benchmark, config, micro, recompute, ranks))
-            else:
-                size = max(first + (micro - 1) * (second - first) for first, second in zip(one, two, strict=True))
             yield LayoutCandidate(
-                micro_batch=micro, micro_batches=samples // micro, recompute=recompute, bytes=int(size)
+                micro_batch=micro, micro_batches=samples // micro, recompute=recompute, bytes=int(max(bytes_of(micro)))
             )
+
+
+def _straight(one: list[float], two: list[float]) -> Callable[[int], list[float]]:
+    """The bytes of each rank by samples, straight through those of one sample and of two."""
+    return lambda micro: [first + (micro - 1) * (second - first) for first, second in zip(one, two, strict=True)]
 
 
 def _estimated(
