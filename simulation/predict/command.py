@@ -39,6 +39,18 @@ ROW_OPTIONS = {
     "power_limit_W": ("--power-limit", "watts that a GPU may draw (its datasheet's)"),
     "overlap": ("--overlap", "none: no communication beside compute"),
 }
+AICB_NAMES = {
+    "gpus": ("--world_size",),
+    "tp": ("--tensor_model_parallel_size",),
+    "pp": ("--pipeline_model_parallel",),
+    "vpp": ("--virtual_pipeline",),
+    "cp": ("--context_parallel_size",),
+    "ep": ("--expert_model_parallel_size",),
+    "mbs": ("--micro_batch",),
+    "gbs": ("--global_batch",),
+    "seq": ("--seq_length",),
+}
+"""What `workloads generate` and AICB call the same option."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +90,8 @@ _OF_ONE_JOB = ("phase", "network", "level", "measured", "against", "report")
 def add_layout(parser: argparse.ArgumentParser) -> None:
     """The options that set a column of the job."""
     for key, (flag, text) in ROW_OPTIONS.items():
-        parser.add_argument(flag, dest=f"row_{key}", metavar="N" if "," not in text else "WORD", help=text)
+        metavar = "WORD" if "," in text or key == "overlap" else "N"
+        parser.add_argument(flag, *AICB_NAMES.get(key, ()), dest=f"row_{key}", metavar=metavar, help=text)
 
 
 def run(arguments: argparse.Namespace) -> Summary:

@@ -15,7 +15,7 @@ from common.progress import watched
 from common.summary import Summary, counted
 from common.whole_files import STDOUT, write_all
 from simulation.common.dialect import DEFAULT_DIALECT
-from simulation.predict.command import calibrated_machines
+from simulation.predict.command import AICB_NAMES, calibrated_machines
 
 if TYPE_CHECKING:  # the start of the command needs none of them
     from simulation.predict.iteration import Prediction
@@ -46,13 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--job", type=Path, metavar="FILE", help="a model in JSON or YAML, in the columns of predict --rows"
     )
     parser.add_argument("--gpu", required=True, metavar="TYPE", help="A100, H100, H200, B200, B300, GB200, GB300, L40S")
-    parser.add_argument("--gpus", metavar="N", help="how many GPUs; with --target the most")
-    parser.add_argument("--gbs", required=True, metavar="N", help="samples of an iteration")
-    parser.add_argument("--seq", metavar="N", help="tokens of a sample (the model's)")
+    parser.add_argument("--gpus", *AICB_NAMES["gpus"], metavar="N", help="how many GPUs; with --target the most")
+    parser.add_argument("--gbs", *AICB_NAMES["gbs"], required=True, metavar="N", help="samples of an iteration")
+    parser.add_argument("--seq", *AICB_NAMES["seq"], metavar="N", help="tokens of a sample (the model's)")
     parser.add_argument("--precision", metavar="WORD", help="bf16, fp8 or nvfp4 (bf16)")
     for key, text in LISTS.items():
         example = "" if key in WORDS else ", such as 1,2,4"
-        parser.add_argument(f"--{key}", dest=f"list_{key}", metavar="LIST", help=text + example)
+        names = (f"--{key}", *AICB_NAMES.get(key, ()))
+        parser.add_argument(*names, dest=f"list_{key}", metavar="LIST", help=text + example)
     parser.add_argument("--target", metavar="TEXT", help='"1e12 tokens in 14 days": the fewest GPUs that reach it')
     parser.add_argument("--price", type=float, metavar="X", help="of a GPU and hour: the cost of a million tokens")
     parser.add_argument(

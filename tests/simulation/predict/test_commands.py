@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from simulation import cli
+from simulation.predict.command import AICB_NAMES, ROW_OPTIONS
 from tests.simulation.predict.calling import asked
+from workloads.cli import main as workloads
 
 MODEL = ("predict", "--model", "llama3_8b", "--gpu", "H100", "--gpus", "8")
 
@@ -94,6 +96,18 @@ def test_a_layout_that_cannot_be_is_refused(
     words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said in refused(capsys, *MODEL, *words)
+
+
+def test_options_have_the_names_of_aicb_and_of_generate_too(capsys: pytest.CaptureFixture[str]) -> None:
+    values = {"gpus": "16", "tp": "2", "pp": "2", "vpp": "2", "cp": "2", "mbs": "2", "gbs": "16", "seq": "4096"}
+    ours = [word for key, value in values.items() for word in (ROW_OPTIONS[key][0], value)]
+    theirs = [word for key, value in values.items() for word in (*AICB_NAMES[key], value)]
+    model = ("predict", "--model", "llama3_8b", "--gpu", "H100")
+    assert asked(capsys, *model, *ours) == asked(capsys, *model, *theirs)
+    with pytest.raises(SystemExit):
+        workloads(["generate", "--help"])
+    generated = capsys.readouterr().out
+    assert [name for names in AICB_NAMES.values() for name in names if f"{name} " not in generated] == []
 
 
 def test_tensor_parallelism_over_more_gpus_than_a_server_has_goes_over_the_nics(
