@@ -119,7 +119,13 @@ def test_what_does_not_divide_is_told_with_what_was_to_be_divided(capsys: pytest
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(("--ep", "2"), "ep 2: needs experts"), (("--zero", "0", "--fsdp", "1"), "no whole optimizer")]
+    ("words", "said"),
+    [
+        (("--ep", "2"), "ep 2: needs experts"),
+        (("--zero", "0", "--fsdp", "1"), "no whole optimizer"),
+        (("--cp", "2", "--seq", "4098"), "must be a multiple of 2 x cp"),
+        (("--tp", "8", "--cp", "1", "--seq", "4098"), "must be a multiple of tp x cp"),
+    ],
 )
 def test_a_rule_that_refuses_all_layouts_is_told(
     words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
