@@ -207,6 +207,7 @@ def data(found: Sequence[Pass]) -> dict[str, JsonValue]:
         phases.setdefault(each.phase, []).append(each)
     return {
         "name": job.name, "gpu": found[0].machine.gpu, "phase": ", ".join(phases), "gpus": found[0].gpus,
-        "replicas": job.gpus // found[0].gpus, "tp": job.tp, "pp": job.pp, "ep": job.ep, "precision": job.precision, "capacity_gib": found[0].machine.memory_GiB,
+        "replicas": job.gpus // found[0].gpus, "tp": job.tp, "pp": job.pp, "ep": job.ep,
+        "precision": job.precision, "capacity_gib": found[0].machine.memory_GiB,
         "notes": [*dict.fromkeys(note for its in phases.values() for note in _notes(its))], "passes": passes,
     }  # fmt: skip

@@ -78,7 +78,7 @@ def choices(row: Mapping[str, str], given: Mapping[str, Sequence[str]], machine:
 
 
 def jobs(row: Mapping[str, str], swept: Mapping[str, Sequence[str]]) -> Iterator[TrainingJob | str]:
-    """The job of each combination; a text: the rule by which it is none ("": the batch or GPUs do not divide evenly)."""
+    """The job of each combination; a text: the rule by which it is none ("": batch or GPUs do not divide evenly)."""
     gbs = int(row["gbs"])
     wanted = {int(size) for size in swept.get("dp", ())}
     for values in product(*(swept[key] for key in SWEPT)):
