@@ -153,8 +153,9 @@ def text(found: Sequence[Pass]) -> str:
     """The passes for a person, one a line."""
     job, machine, phase = found[0].job, found[0].machine, found[0].phase
     what, gpus = what_takes(phase), found[0].gpus
+    among = f"{gpus} of {job.gpus}" if job.gpus > gpus else f"{gpus}"
     lines = [
-        f"{job.name}, {phase} on {gpus} {machine.gpu} (tp {job.tp}, pp {job.pp}, ep {job.ep}), {job.precision}",
+        f"{job.name}, {phase} on {among} {machine.gpu} (tp {job.tp}, pp {job.pp}, ep {job.ep}), {job.precision}",
         f"{'batch':>6} {'length':>7} {f'ms {what}':>22} {'tokens/s/GPU':>13} {'GiB w+kv':>9}",
     ]
     for each in found:
@@ -205,7 +206,8 @@ def data(found: Sequence[Pass]) -> dict[str, JsonValue]:
     for each in found:
         phases.setdefault(each.phase, []).append(each)
     return {
-        "name": job.name, "gpu": found[0].machine.gpu, "phase": ", ".join(phases), "gpus": found[0].gpus, "tp": job.tp,
-        "pp": job.pp, "ep": job.ep, "precision": job.precision, "capacity_gib": found[0].machine.memory_GiB,
+        "name": job.name, "gpu": found[0].machine.gpu, "phase": ", ".join(phases), "gpus": found[0].gpus,
+        "replicas": job.gpus // found[0].gpus, "tp": job.tp, "pp": job.pp, "ep": job.ep,
+        "precision": job.precision, "capacity_gib": found[0].machine.memory_GiB,
         "notes": [*dict.fromkeys(note for its in phases.values() for note in _notes(its))], "passes": passes,
     }  # fmt: skip

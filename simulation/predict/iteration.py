@@ -160,8 +160,8 @@ def _data_parallel(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_b
     if job.replicated:
         return _buckets(job, watch, held, per_batch)
     sent = 0.0
-    for weights, ranks, stride in _replicas(job, held):
-        copies, ranks = (ranks // min(job.fsdp, ranks), min(job.fsdp, ranks)) if job.fsdp else (1, ranks)
+    for weights, ranks, stride, shards in _replicas(job, held):
+        copies, ranks = (max(1, ranks // shards), shards) if job.fsdp else (1, ranks)
         scatter = watch.collective_us(operations.REDUCE_SCATTER, ranks, stride, job.grad_bytes * weights)
         gather = watch.collective_us(operations.ALL_GATHER, ranks, stride, operations.HALF * weights)
         if job.fsdp:
@@ -183,16 +183,18 @@ def _data_parallel(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_b
     return _Sent(visible, sent - visible)
 
 
-def _replicas(job: TrainingJob, held: StageWeights) -> tuple[tuple[float, int, int], ...]:
-    """Weights of a rank, the ranks that hold the same ones, and how far these are apart."""
-    return (held.shared, job.dp * job.cp, job.tp), (held.experts, job.expert_dp, max(job.ep, job.tp))
+def _replicas(job: TrainingJob, held: StageWeights) -> tuple[tuple[float, int, int, int], ...]:
+    """Weights of a rank, the ranks that hold the same ones, how far these are apart, and over how many FSDP divides
+    them. Neighbours hold other experts, whatever tensor parallelism they have (parallel_state.py of Megatron-core).
+    """
+    return (held.shared, job.dp * job.cp, job.tp, job.fsdp), (held.experts, job.expert_dp, job.ep, job.expert_shards)
 
 
 def _copied(job: TrainingJob, watch: Stopwatch, held: StageWeights) -> float:
     """Microseconds in which FSDP2 copies what it gathers and sums."""
     if not job.of_torch or job.replicated:
         return 0.0
-    copied = sum(weights for weights, ranks, _ in _replicas(job, held) if min(job.fsdp, ranks) > 1)
+    copied = sum(weights for weights, _, _, shards in _replicas(job, held) if shards > 1)
     return watch.moved_us(COPIED_BYTES * copied) * job.micro_batches
 
 
@@ -211,8 +213,9 @@ def _buckets(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_batch: 
 
 def _optimizer(job: TrainingJob, watch: Stopwatch, held: StageWeights) -> float:
     """Microseconds of the update, and of clearing the gradients."""
-    most = job.fsdp or (job.dp * job.cp * job.tp if job.distributed_optimizer else 1)
-    own = held.shared / min(most, job.dp * job.cp) + held.experts / min(most, job.expert_dp)
+    shards = (job.dp * job.cp, job.expert_dp) if job.distributed_optimizer else (1, 1)
+    shards = (job.fsdp, job.expert_shards) if job.fsdp else shards
+    own = held.shared / shards[0] + held.experts / shards[1]
     touched = own if job.fsdp else held.shared + held.experts
     step = sum(OPERATORS[each].elements({"elements": 1}) for each in STEP) * SIZES[FLOAT32]
     # Replicas scale their gradients before the sum, each is read and written; FSDP2 lets the collective do it.

@@ -355,7 +355,7 @@ _RULES: tuple[tuple[str, Callable[[TrainingJob], bool], str], ...] = (
     ("moe_ffn", lambda j: not j.experts or j.moe_ffn > 0, "is missing: the inner width of an expert"),
     ("first_dense_layers", lambda j: j.dense_layers <= j.layers, "must be at most layers"),
     ("fsdp", lambda j: not j.fsdp or (j.dp * j.cp) % j.fsdp == 0, "must be 0, 1 (all ranks) or divide dp x cp (HSDP)"),
-    ("seq", lambda j: j.seq % j.cp == 0, "must be a multiple of cp"),
+    ("seq", lambda j: j.cp == 1 or j.seq % (2 * j.cp) == 0, "must be a multiple of 2 x cp: a rank has two chunks"),
     ("sliding_window", lambda j: j.full_share == 1 or j.cp == 1, "must be 0 with cp, whose ranks see all tokens here"),
     ("sliding_window", lambda j: not j.window or j.latent is None, "must be 0 with mla: no such kernel is known"),
     ("full_attention_every", lambda j: not j.full_every or j.window > 0, "needs sliding_window"),

@@ -32,11 +32,14 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """A sweep's result: how many layouts divide evenly; those that fit, by time; the least memory in GiB."""
+    """A sweep's result: how many layouts divide evenly; those that fit, by time; the least memory in GiB; the first
+    rule that refused a layout ("": none).
+    """
 
     divided: int
     fitting: list[Layout]
     least_gib: float
+    refused: str
 
 
 def second_behind(first: Prediction, second: Prediction) -> Mapping[str, float]:
@@ -74,28 +77,33 @@ def choices(row: Mapping[str, str], given: Mapping[str, Sequence[str]], machine:
     return {**given, **{key: given.get(key) or usual[key] for key in SWEPT}}
 
 
-def jobs(row: Mapping[str, str], swept: Mapping[str, Sequence[str]]) -> Iterator[TrainingJob | None]:
-    """The job of each combination; None: the batch, heads, layers, experts or GPUs do not divide evenly."""
+def jobs(row: Mapping[str, str], swept: Mapping[str, Sequence[str]]) -> Iterator[TrainingJob | str]:
+    """The job of each combination; a text: the rule by which it is none ("": batch or GPUs do not divide evenly)."""
     gbs = int(row["gbs"])
     wanted = {int(size) for size in swept.get("dp", ())}
     for values in product(*(swept[key] for key in SWEPT)):
         yield _job(row, dict(zip(SWEPT, values, strict=True)), gbs, wanted)
 
 
-def _job(row: Mapping[str, str], chosen: dict[str, str], gbs: int, wanted: Set[int]) -> TrainingJob | None:
+def _job(row: Mapping[str, str], chosen: dict[str, str], gbs: int, wanted: Set[int]) -> TrainingJob | str:
     """The job of the values of the swept columns; `wanted`: data parallel sizes, none: all."""
     tp, pp, vpp, cp, mbs = (int(chosen[key]) for key in ("tp", "pp", "vpp", "cp", "mbs"))
     dp, left = divmod(int(row["gpus"]), tp * pp * cp)
     if left or not dp or not _divides(gbs, dp * mbs, pp, vpp):
-        return None
+        return ""
     own = row.get("distributed_optimizer") if chosen["fsdp"] == "0" else None
     zero = chosen.pop("zero") or own or "1"
-    if (wanted and dp not in wanted) or (zero == "0" and chosen["fsdp"] != "0"):
-        return None
+    if wanted and dp not in wanted:
+        return ""
+    if zero == "0" and chosen["fsdp"] != "0":
+        return "zero 0: FSDP has no whole optimizer"
     try:
-        return job_of({**row, **chosen, "distributed_optimizer": zero}, f"tp{tp} pp{pp}")
-    except InputProblems:
-        return None
+        job = job_of({**row, **chosen, "distributed_optimizer": zero}, f"tp{tp} pp{pp}")
+    except InputProblems as problems:
+        return str(problems.problems[0])
+    if job.sp and job.seq // cp % tp:
+        return f"tp{tp} pp{pp}: seq {job.seq}: must be a multiple of tp x cp with sequence parallelism"
+    return job
 
 
 def _divides(gbs: int, samples: int, pp: int, vpp: int) -> bool:
@@ -103,17 +111,18 @@ def _divides(gbs: int, samples: int, pp: int, vpp: int) -> bool:
     return gbs % samples == 0 and (vpp <= 1 or (pp > 1 and (gbs // samples) % pp == 0))
 
 
-def ranking(found: Iterator[TrainingJob | None], machine: Machine, kept: KeptLayouts, most: int) -> Ranking:
+def ranking(found: Iterator[TrainingJob | str], machine: Machine, kept: KeptLayouts, most: int) -> Ranking:
     """Predict every layout but those that are kept; those whose reserved memory fits, the shortest iteration first.
 
     most: combinations, those without a job among them.
     """
-    fitting, divided, least = [], 0, float("inf")
+    fitting, divided, least, refused = [], 0, float("inf"), ""
     try:
         with StepProgress("layouts", most) as progress:
             for job in found:
                 progress.advance()
-                if job is None:
+                if isinstance(job, str):
+                    refused = refused or job
                     continue
                 estimate = kept.known(job.gpus, divided)
                 if estimate is None:
@@ -127,4 +136,4 @@ def ranking(found: Iterator[TrainingJob | None], machine: Machine, kept: KeptLay
     finally:
         kept.write()
     fitting.sort(key=lambda each: each.estimate.ms)
-    return Ranking(divided, fitting, least)
+    return Ranking(divided, fitting, least, refused)

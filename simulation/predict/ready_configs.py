@@ -18,10 +18,10 @@ def configs(found: Prediction) -> list[ReadyConfig]:
     """The files of a layout, of those that can run it."""
     job = found.job
     said = f"# {job.name} on {job.gpus} {found.machine.gpu}: {found.ms:.0f} ms predicted\n"
-    case = our_case(found)
+    case, titan = our_case(found), torchtitan_settings(found)
     files = {
         "megatron.sh": megatron_script(found, said),
-        "torchtitan_layout.py": said + torchtitan_settings(found),
+        "torchtitan_layout.py": titan and said + titan,
         "config_layout.py": case and said + case,
     }
     return [ReadyConfig(name, text) for name, text in files.items() if text]
@@ -58,6 +58,8 @@ def megatron_arguments(found: Prediction) -> str:
     ]  # fmt: skip
     if job.experts:
         words.append(f"--expert-model-parallel-size {job.ep} --moe-token-dispatcher-type alltoall --moe-grouped-gemm")
+        # Experts are predicted whole; without it they have parts as many as --tensor-model-parallel-size says.
+        words.append("--expert-tensor-parallel-size 1")
     if job.sp:
         words.append("--sequence-parallel")
     if job.recompute == "full":
@@ -98,9 +100,12 @@ def _divided(job: TrainingJob) -> list[str]:
 
 def torchtitan_settings(found: Prediction) -> str:
     """A module of torchtitan 0.3 that gives a configuration this layout: a copy of the weights over `fsdp` ranks, or
-    over all, or on each with a whole optimizer. Where torchtitan has the model, `layout` is its own.
+    over all, or on each with a whole optimizer. Where torchtitan has the model, `layout` is its own. "": torchtitan
+    divides experts over tensor-parallel ranks where it does not distribute them.
     """
     job = found.job
+    if job.experts and job.tp > job.ep == 1:
+        return ""
     kind = {"none": "", "full": "FullAC"}.get(job.recompute, "SelectiveAC")
     model = TORCHTITAN_MODELS.get(job.name)
     lines = [
@@ -174,7 +179,7 @@ def our_case(found: Prediction) -> str:
         settings |= {
             "moe_enable": True, "moe_grouped_gemm": True, "num_experts": job.experts, "moe_router_topk": job.topk,
             "moe_ffn_hidden_size": job.moe_ffn, "expert_model_parallel_size": job.ep,
-            "moe_first_dense_layers": job.dense_layers,
+            "moe_first_dense_layers": job.dense_layers, "expert_tensor_parallel_size": 1,
         }  # fmt: skip
         settings |= {"moe_shared_expert_size": job.shared_ffn} if job.shared_ffn else {}
     if job.latent is not None:

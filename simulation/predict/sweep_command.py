@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for key, text in LISTS.items():
         example = "" if key in WORDS else ", such as 1,2,4"
         names = (f"--{key}", *AICB_NAMES.get(key, ()))
-        parser.add_argument(*names, dest=f"list_{key}", metavar="LIST", help=text + example)
+        parser.add_argument(*names, dest=f"list_{key}", action="append", metavar="LIST", help=text + example)
     parser.add_argument("--target", metavar="TEXT", help='"1e12 tokens in 14 days": the fewest GPUs that reach it')
     parser.add_argument("--price", type=float, metavar="X", help="of a GPU and hour: the cost of a million tokens")
     parser.add_argument(
@@ -157,11 +157,12 @@ def _nothing(
     found: "Ranking", arguments: argparse.Namespace, row: Mapping[str, str], machine: "Machine", needed: float
 ) -> str:
     """In words, why no layout is left."""
-    if needed and found.divided:
+    if needed and found.least_gib <= machine.memory_GiB:
         return f"no layout of at most {row['gpus']} GPUs reaches {arguments.target}"
     if not found.divided:
         divided = f"{row['gbs']} samples, {row['heads']} heads and the lists"
-        return f"no layout divides evenly: {divided} over {row['gpus']} GPUs"
+        why = f"; the first that a rule refuses is {found.refused}" if found.refused else ""
+        return f"no layout divides evenly: {divided} over {row['gpus']} GPUs{why}"
     what = f"{counted(found.divided, 'layout')} divide evenly"
     return f"none fits: {what}; the least memory is {found.least_gib:.0f} GiB of {machine.memory_GiB:g}"
 
@@ -250,7 +251,7 @@ def _lists(arguments: argparse.Namespace) -> dict[str, list[str]]:
         given = getattr(arguments, f"list_{key}")
         if given is None:
             continue
-        words = [word.strip() for word in given.split(",")]
+        words = [word.strip() for each in given for word in each.split(",")]
         allowed = text.split(", ") if key in WORDS else None
         for word in words:
             if allowed and word not in allowed:
@@ -286,4 +287,6 @@ def _fewest(
     best = next((each for each in fewer if each not in tried and enough(each)), first)
     if best in tried:
         return tried[best]
-    return Ranking(max(each.divided for each in tried.values()), [], min(each.least_gib for each in tried.values()))
+    refused = next(filter(None, (each.refused for each in tried.values())), "")
+    most_divided, least = max(each.divided for each in tried.values()), min(each.least_gib for each in tried.values())
+    return Ranking(most_divided, [], least, refused)

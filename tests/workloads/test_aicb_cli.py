@@ -139,6 +139,26 @@ def test_options_without_effect_are_told(tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().err == "note: no effect on this workload: --stage, --use_flash_attn\n"
 
 
+@pytest.mark.parametrize("stage", ["1", "2", "3"])
+def test_clipping_is_said_to_have_no_effect_where_it_changes_no_row(
+    stage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["generate", "-m", "7", "--frame", "DeepSpeed", "--stage", stage, "--world_size", "8"]
+    words.append("--computation_enable")
+    told = []
+    for value in ("0", "1.5"):
+        assert main([*words, "--clip_grad", value, "--output", str(tmp_path / value)]) == 0
+        told.append("--clip_grad" in capsys.readouterr().err)
+    sent, other = (Workload.load(tmp_path / value)[0] for value in ("0", "1.5"))
+    assert told == [[*sent] == [*other]] * 2
+
+
+def test_deepspeed_refuses_fp8_that_none_of_its_rows_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["generate", "-m", "7", "--frame", "DeepSpeed", "--world_size", "8", "--fp8_recipe", "delayed"]
+    assert main([*words, "--output", str(tmp_path / "w.csv")]) == 2
+    assert "fp8_recipe is 'delayed'; frame DeepSpeed has none" in capsys.readouterr().err
+
+
 def test_dashes_and_unambiguous_beginnings_of_names_do(tmp_path: Path) -> None:
     short = "--context=1 --recomp --use-dist --num-attention-heads=16 --seq_len 1024 --output"
     full = (

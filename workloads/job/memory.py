@@ -154,8 +154,9 @@ def _states(job: TrainingJob, stage: int, held: StageWeights) -> ModelStates:
             return single_precision(held.shared + held.experts, half_copy=True)
         if job.of_torch and job.pp > 1:
             # Gathered weights and whole gradients stay until the last micro-batch (torch.distributed.pipelining).
-            whole = held.shared + held.experts
-            return fully_sharded(whole, job.fsdp, 0, 0)._replace(passing=(HALF + SINGLE) * whole)
+            passing = (HALF + SINGLE) * (held.shared + held.experts)
+            experts = fully_sharded(held.experts, job.expert_shards, 0, 0)
+            return fully_sharded(held.shared, job.fsdp, 0, 0).plus(experts)._replace(passing=passing)
         layers, outside = sum(layers_of(job, stage)), held.shared - held.layers
         if job.of_torch and job.fsdp == 1:
             # Whoever holds the weights, the 16-bit copies of those outside of the layers stay.
@@ -163,7 +164,7 @@ def _states(job: TrainingJob, stage: int, held: StageWeights) -> ModelStates:
         layer = held.layers / max(1, layers)
         parts = [
             fully_sharded(held.shared, job.fsdp, layer, outside),
-            fully_sharded(held.experts, min(job.fsdp, job.expert_dp), held.experts / max(1, layers), 0.0),
+            fully_sharded(held.experts, job.expert_shards, held.experts / max(1, layers), 0.0),
         ]
     else:
         is_divided = job.distributed_optimizer

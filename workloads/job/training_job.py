@@ -150,6 +150,11 @@ class TrainingJob:
         """Ranks that hold the same experts: the tensor-, context- and data-parallel ranks of a stage over ep."""
         return max(1, self.dp * self.cp * self.tp // self.ep)
 
+    @property
+    def expert_shards(self) -> int:
+        """Ranks of FSDP that hold one copy of their experts, tensor-parallel ranks among them; 1: each has its own."""
+        return max(1, self.fsdp * self.tp // self.ep) if self.fsdp > 1 else 1
+
     def without_recompute(self) -> "TrainingJob":
         """The job with all its activations kept."""
         return replace(self, recompute="none")

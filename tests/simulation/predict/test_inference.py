@@ -133,6 +133,14 @@ def test_lists_of_batches_and_lengths_give_a_line_each(capsys: pytest.CaptureFix
         assert sum(each["classes_ms"].values()) == pytest.approx(its.ms)
 
 
+def test_replicas_beside_the_one_that_is_predicted_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("predict", "--model", "llama3_70b", "--gpu", "H100", "--tp", "8", "--pp", "2", "--phase", "decode")
+    found = asked(capsys, *words, "--gpus", "32")
+    assert (found["gpus"], found["replicas"]) == (16, 2)
+    assert cli.main([*words, "--gpus", "32"]) == 0
+    assert "on 16 of 32 H100" in capsys.readouterr().out
+
+
 def test_both_phases_over_batch_and_length_stand_on_one_page_and_in_one_table(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -34,6 +34,7 @@ LAYOUTS: list[tuple[str, dict[str, int | str]]] = [
     ("llama3_8b", {"gpus": 16, "fsdp": 1, "gbs": 32, "recompute": "full"}),
     ("llama3_8b", {"gpus": 16, "tp": 2, "gbs": 32, "sliding_window": 1024, "full_attention_every": 4}),
     ("mixtral_8x7b", {"gpus": 32, "tp": 2, "ep": 8, "gbs": 32}),
+    ("mixtral_8x7b", {"gpus": 16, "tp": 4, "ep": 8, "gbs": 32}),
     ("llama3_8b", {"gpus": 16, "tp": 2, "gbs": 32, "distributed_optimizer": 0}),
     ("llama3_8b", {"gpus": 16, "gbs": 32, "distributed_optimizer": 0, "fsdp": 1}),
     ("llama3_8b", {"gpus": 12, "pp": 3, "gbs": 24, "precision": "fp8"}),
@@ -73,7 +74,7 @@ def test_our_case_is_taken_by_its_own_loader_and_says_the_same(
     assert case.refusal(nnodes=its.gpus // nproc, nproc=nproc) is None
     told = case.parameters(its.gpus)
     assert (told.tensor_model_parallel_size, told.pipeline_model_parallel) == (its.tp, its.pp)
-    assert told.data_parallel_size == its.dp
+    assert told.data_parallel_size == its.dp and (not its.experts or told.expert_tensor_parallel_size == 1)
     if its.pp > 1:
         ours = [sum(stage_sizes(its)[stage :: its.pp]) for stage in range(its.pp)]
         assert stage_layers(told) == ours
@@ -85,7 +86,7 @@ def test_our_case_is_taken_by_its_own_loader_and_says_the_same(
 def megatron_parser() -> argparse.ArgumentParser:
     known, parser = OPTIONS["megatron"], argparse.ArgumentParser(allow_abbrev=False)
     for name in known["int"]:
-        parser.add_argument(name, type=int, default=1)
+        parser.add_argument(name, type=int, default=None if name == "--expert-tensor-parallel-size" else 1)
     for name in known["text"]:
         parser.add_argument(name)
     for name in known["flag"]:
@@ -118,6 +119,9 @@ def test_megatron_takes_its_arguments_and_they_divide_the_job_as_predicted(
     told = megatron_parser().parse_args(rest)
     sizes = (told.tensor_model_parallel_size, told.pipeline_model_parallel_size, told.context_parallel_size)
     assert sizes == (its.tp, its.pp, its.cp) and told.expert_model_parallel_size == its.ep
+    # Where it is not said, Megatron-core's initialize_model_parallel divides experts over tensor-parallel ranks.
+    etp = told.expert_tensor_parallel_size or its.tp
+    assert not its.experts or (etp == 1 and its.gpus % (etp * its.ep * its.pp) == 0)
     assert told.global_batch_size == told.micro_batch_size * its.micro_batches * its.dp
     # What validate_args of Megatron-LM asks for.
     if told.pipeline_model_parallel_layout:
@@ -147,6 +151,12 @@ def test_megatron_takes_its_arguments_and_they_divide_the_job_as_predicted(
 )
 def test_megatron_gets_no_arguments_for_what_its_fsdp2_refuses(more: dict[str, int]) -> None:
     assert "megatron.sh" not in files_of(job("llama3_8b", **{"gpus": 16, "fsdp": 1, **more}))
+
+
+def test_torchtitan_gets_no_settings_for_experts_that_it_would_divide_over_tensor_parallel_ranks() -> None:
+    layout = {"gpus": 16, "tp": 2, "gbs": 32, "fsdp": 1}
+    assert "torchtitan_layout.py" not in files_of(job("mixtral_8x7b", **layout))
+    assert "torchtitan_layout.py" in files_of(job("mixtral_8x7b", **layout, ep=2))
 
 
 def section(name: str) -> object:

@@ -394,6 +394,28 @@ def test_ranks_that_share_a_layer_pay_for_its_sums_with_torch_as_with_megatron(k
     assert one["tp"] == pytest.approx(other["tp"])
 
 
+@pytest.mark.parametrize("pp", [1, 4])
+@pytest.mark.parametrize("ep", [1, 2])
+def test_no_rank_holds_more_of_divided_experts_where_tensor_parallelism_grows(ep: int, pp: int) -> None:
+    its = [
+        predict(job("mixtral_8x7b", gpus=256, gbs=512, tp=tp, ep=ep, pp=pp, fsdp=1), machines()["H100"])
+        for tp in (1, 2, 4, 8)
+    ]
+    held = [each.memory.reserved for each in its]
+    assert held == sorted(held, reverse=True)
+    # FSDP of torchtitan divides experts over fsdp x tp / ep ranks (ParallelDims.dp_shard_in_ep).
+    assert [each.job.expert_shards for each in its] == [256 // pp // ep] * 4
+
+
+def test_copies_of_experts_are_summed_over_all_links_of_a_server_whatever_tensor_parallelism_is() -> None:
+    def summed(**layout: int) -> float:
+        its = job("mixtral_8x7b", gpus=64, gbs=128, overlap=0, **layout)
+        sent = predict(its, machines()["H100"]).classes["dp"]
+        return sent
+
+    assert summed(tp=8) == pytest.approx(summed(tp=1), rel=0.2)
+
+
 @pytest.mark.parametrize(("gpu", "pflops"), [("B200", 9), ("GB200", 10), ("GB300", 15), ("B300", 13.125)])
 def test_utilisation_in_fp4_is_of_the_peak_that_the_vendor_gives(gpu: str, pflops: float) -> None:
     found = predict(job(gpu=gpu, gpus=8, precision="nvfp4"), machines()[gpu])

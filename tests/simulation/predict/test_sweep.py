@@ -118,6 +118,32 @@ def test_what_does_not_divide_is_told_with_what_was_to_be_divided(capsys: pytest
     assert "no layout divides evenly: 256 samples, 64 heads and the lists over 100000 GPUs" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--ep", "2"), "ep 2: needs experts"),
+        (("--zero", "0", "--fsdp", "1"), "no whole optimizer"),
+        (("--cp", "2", "--seq", "4098"), "must be a multiple of 2 x cp"),
+        (("--tp", "8", "--cp", "1", "--seq", "4098"), "must be a multiple of tp x cp"),
+    ],
+)
+def test_a_rule_that_refuses_all_layouts_is_told(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*SWEEP, "--gpus", "64", *words]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_a_target_for_a_model_that_does_not_fit_says_how_much_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*SWEEP, "--gpus", "12", "--target", "2e9 tokens in 1 days", "--mbs", "1", "--cp", "1"]) == 1
+    assert "the least memory is" in capsys.readouterr().err
+
+
+def test_lists_of_an_option_that_is_given_twice_are_joined(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*SWEEP, "--gpus", "64", "--vpp", "1", "--cp", "1", "--mbs", "1", "--recompute", "none", "--tp", "8")
+    assert asked(capsys, *words, "--tp", "4")["layouts"] == asked(capsys, *words[:-1], "4,8")["layouts"]
+
+
 def test_a_value_that_a_list_has_twice_is_one_layout(capsys: pytest.CaptureFixture[str]) -> None:
     words = (*SWEEP, "--gpus", "64", "--vpp", "1", "--cp", "1", "--mbs", "1", "--recompute", "none")
     once = asked(capsys, *words, "--tp", "4,8")

@@ -38,6 +38,8 @@ def without_effect(args: WorkloadArgs) -> set[str]:
     if not args.computes:
         return _idle(args, idle)
     computed = {"moe_grouped_gemm", "activation_recompute", "seq_length", *_COMPUTED.get(args.frame, ())}
+    if args.frame == "DeepSpeed" and args.stage != 3:
+        computed.add("clip_grad")  # the shard's gradients are scaled
     return _idle(args, idle) - (computed - TRAINING_ONLY if args.phase != TRAINING else computed)
 
 

@@ -18,7 +18,10 @@ CHOICES = {
     "cp_comm_type": CP_COMM_TYPES,
 }
 FRAMES_KNOWN = ("Megatron", "FSDP2", "DeepSpeed")
-_RECIPES = {"Megatron": ("none", "tensorwise", "delayed", "mxfp8"), "FSDP2": ("none", "tensorwise", "rowwise")}
+_RECIPES = {
+    "Megatron": ("none", "tensorwise", "delayed", "mxfp8"), "FSDP2": ("none", "tensorwise", "rowwise"),
+    "DeepSpeed": ("none",),
+}  # fmt: skip
 
 
 def problems(args: WorkloadArgs, target: str) -> list[RuleViolation]:
