@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 from common.shortening import few
 from protocol.finding import PartFinding
+from run_benchmarks.acceptance.case_levels import Known, levels_of, not_compared, slow_hosts, slow_together
 from run_benchmarks.acceptance.estimate import Estimate
 from run_benchmarks.acceptance.kinds import alike_first, kinds_of
 from run_benchmarks.acceptance.links import idle_ports
-from run_benchmarks.acceptance.records import HostState, Levels, RungRecord, Usual
+from run_benchmarks.acceptance.records import CaseLevels, HostState, Levels, RungRecord, Usual
 from run_benchmarks.acceptance.rungs import (
     EVERY_LINK,
     FEWEST,
@@ -53,8 +54,6 @@ from run_benchmarks.acceptance.warned import NOBODY, Warned, warnings_of
 from run_benchmarks.results.loading import LoadedRun
 
 NO_DATA = "data_read, data_write: no case of CASES has a data_dir_host"
-NO_LEVELS_OF = {NETWORK: "--against: not compared: network", WHOLE: "--against: not compared: training"}
-"""Of the rungs whose own measurements no earlier acceptance keeps."""
 TWO_HOSTS = "two hosts are one pair: measured, not judged"
 LEAST_OF_PAIRS = 3
 """Hosts of which the analysis of pairs says something."""
@@ -96,12 +95,13 @@ class _TooFewError(Exception):
 class Climb:
     """The findings of the rungs so far.
 
-    run: runs cases on hosts within seconds, and returns its folder's records, else ends all. examine: the check
-    before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools: by
-    rung, the tools of others that hosts have. planned: the rungs to do, without which nothing is ready. expected: the
-    estimate of each, in their order. usual: figures of an earlier acceptance; measured: those of this one. ran: the
-    cases and hosts of each run. kinds: by host, of runs with suspects. doubts: reasons of `single` for which nothing
-    that it measured is to be expected of others.
+    run: runs cases on hosts within seconds, and returns its folder's records, else ends all. examine: the check before
+    the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools: by rung, the
+    tools of others that hosts have. planned: the rungs to do, without which nothing is ready. expected: the estimate of
+    each, in their order. usual: figures of an earlier acceptance; measured: those of this one; usual_cases,
+    measured_cases: the same of network and training, None without an earlier one. ran: the cases and hosts of each run.
+    kinds: by host, of runs with suspects. doubts: reasons of `single` for which nothing that it measured is to be
+    expected of others.
     """
 
     vendor: str
@@ -117,6 +117,8 @@ class Climb:
     expected: Mapping[str, Estimate] = field(default_factory=dict)
     usual: Levels = field(default_factory=dict)
     measured: dict[str, dict[str, Usual]] = field(default_factory=dict)
+    usual_cases: Known | None = None
+    measured_cases: dict[str, CaseLevels] = field(default_factory=dict)
     ran: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     doubts: list[str] = field(default_factory=list)
@@ -244,6 +246,7 @@ class Climb:
             without = {*record.out, *record.unsteady, *self._untested}
             for kind, levels in usual_of(loaded, without, self.usual).items():
                 self.measured.setdefault(kind, {}).update(levels)
+            self.measured_cases |= levels_of(loaded, without)
         return self._took[loaded.folder.name]
 
     def _say_how_often(self, record: RungRecord) -> None:
@@ -265,8 +268,8 @@ class Climb:
         is_measured = loaded.record.verdict.is_measured
         if record.rung == NETWORK and is_measured and len(self.ran[loaded.folder.name][1]) < LEAST_OF_PAIRS:
             said.append(TWO_HOSTS)
-        if self.usual and record.rung in NO_LEVELS_OF:
-            said.append(NO_LEVELS_OF[record.rung])
+        if self.usual_cases is not None:
+            said += not_compared(loaded, self.usual_cases)
         record.not_run += [each for each in said if each not in record.not_run]
         self._doubt(record, *against_datasheet(loaded, self.usual), *in_vain(loaded))
         _add_reasons(record, *without_result(loaded))
@@ -282,7 +285,7 @@ class Climb:
 
         One that concerns a host that is out went with it.
         """
-        seen = [_standing(record, unattributed(run)) for run in self._occasions]
+        seen = [_standing(record, self._faults(run)) for run in self._occasions]
         place = self._occasions.index(loaded)
         others = [each for at, faults in enumerate(seen) for each in faults if at != place]
         once = [each for each in seen[place] if not _is_among(each, others)]
@@ -292,9 +295,13 @@ class Climb:
                 seen[place] = [each for each in seen[place] if each not in once]
                 if self._is_looked_at_again(record, stage, hosts, loaded, once):
                     seen[place] += once
-                    seen.append(unattributed(self._occasions[-1]))
+                    seen.append(self._faults(self._occasions[-1]))
         finally:
             self._tell(record, [_standing(record, faults) for faults in seen])
+
+    def _faults(self, run: LoadedRun) -> list[PartFinding]:
+        """The faults of a run of which no host is known to be guilty."""
+        return [*unattributed(run), *slow_together(run, choice_of(self.vendor).limit, self.usual_cases or {})]
 
     def _is_looked_at_again(
         self, record: RungRecord, stage: int, hosts: Sequence[str], loaded: LoadedRun, once: Sequence[PartFinding]
@@ -455,7 +462,9 @@ class Climb:
             if said not in known
         ]
         self.kinds |= {host: kind for case in loaded.rounds for host, kind in kinds_of(loaded, case).items()}
-        found = suspects_of(loaded, choice_of(self.vendor).limit, self.usual)
+        limit = choice_of(self.vendor).limit
+        found = suspects_of(loaded, limit, self.usual)
+        _append(found, slow_hosts(loaded, limit, self.usual_cases or {}))
         record.out |= {host: said for host, said in found.items() if host in proven(loaded) - looked.sick.keys()}
         suspects = {host: said for host, said in found.items() if host not in record.out}
         self._occasions.append(loaded)

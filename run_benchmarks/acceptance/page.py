@@ -98,6 +98,9 @@ def _body(record: AcceptRecord, words: Words) -> Iterator[str]:
     if record.usual:
         yield f"<h2>{words('Accepted devices')}</h2>"
         yield _table((words("test"), words("median"), words("scatter"), words("devices")), usual_rows(record))
+    if record.cases:
+        yield f"<h2>{words('Accepted network and training')}</h2>"
+        yield _table((words("test"), words("median"), words("scatter"), words("hosts")), rows_of_cases(record))
     hosts = [(host, words(state)) for host, state in record.hosts.items()]
     table = _table((words("host"), words("state")), hosts)
     yield f"<details><summary>{words('Hosts')}</summary>{table}</details>"
@@ -115,6 +118,20 @@ def usual_rows(record: AcceptRecord) -> list[tuple[str, str, str, str]]:
         for kind, levels in record.usual.items()
         for test, found in levels.items()
         if not PAIR.search(test)
+    ]
+
+
+def rows_of_cases(record: AcceptRecord) -> list[tuple[str, str, str, str]]:
+    """Of each figure of the network and the training median, scatter and the number of hosts that took part."""
+    return [
+        (
+            f"{case} {figure}",
+            f"{found.median:.4g} {found.unit}",
+            f"{100 * found.scatter / found.median:.2g} %",
+            str(level.hosts),
+        )
+        for case, level in record.cases.items()
+        for figure, found in level.figures.items()
     ]
 
 

@@ -386,6 +386,7 @@ def accept(
         data=data_paths(settings),
         planned=names,
         usual=earlier.usual if earlier else {},
+        usual_cases=earlier.cases if earlier else None,
     )
     began = time.time()
 
@@ -602,6 +603,7 @@ def _record(
         bundles=[own_command("bundle", run_word(folder.parent / run), case) for run, case in climb.proofs],
         nproc=climb.nproc,
         usual=climb.measured,
+        cases=climb.measured_cases,
         against=str(against or ""),
         warnings=climb.warned.records(),
         warnings_left_out=climb.warned.left_out,

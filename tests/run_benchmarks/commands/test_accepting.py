@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -531,11 +532,33 @@ def test_devices_are_held_to_the_values_that_an_acceptance_before_saved(
     assert recorded(file, "nvidia", DEVICES).usual[""]["memory"].devices == 4 * DEVICES
     code, record = simulated(tmp_path, monkeypatch, Bad(slow_gpus={"n2": SLOW_GPU}), against=file)
     assert record and code == EXIT_FAIL and record.against == str(file)
-    assert [rung.not_run[0] for rung in record.rungs[2:]] == [
-        "--against: not compared: network",
-        "--against: not compared: training",
+    assert [rung.not_run for rung in record.rungs[2:]] == [
+        [
+            "--against: not compared: ACCEPT_ALL_REDUCE: the case differs: hosts 3, then 4",
+            "--against: not compared: ACCEPT_ALL_TO_ALL: the case differs: hosts 3, then 4",
+        ],
+        ["--against: not compared: ACCEPT_TRAINING: the case differs: hosts 3, then 4"],
     ]
     assert list(record.drain) == ["n2"] and f" % below {4 * DEVICES} accepted ones" in record.drain["n2"][0]
+
+
+def test_network_and_training_are_held_to_what_an_acceptance_before_saved_and_a_file_without_them_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "F"
+    assert simulated(tmp_path, monkeypatch, Bad(), save_expected=file)[0] == EXIT_PASS
+    slow = Bad(switches=0.8, training=0.8)
+    code, record = simulated(tmp_path, monkeypatch, slow, against=file)
+    assert record and code == EXIT_FAIL and record.drain == {}
+    assert [rung.verdict for rung in record.rungs] == ["pass", "pass", "fail", "fail"]
+    old = recorded(file, "nvidia", DEVICES).model_dump(mode="json", exclude={"cases"})
+    file.write_text(json.dumps(old | {"schema_version": 8}))
+    code, record = simulated(tmp_path, monkeypatch, slow, against=file)
+    assert record and code == EXIT_PASS
+    assert [said for rung in record.rungs[2:] for said in rung.not_run] == [
+        f"--against: not compared: it has nothing of {case}"
+        for case in ("ACCEPT_PAIRS", "ACCEPT_ALL_REDUCE", "ACCEPT_ALL_TO_ALL", "ACCEPT_TRAINING")
+    ]
 
 
 def test_one_host_has_no_network_and_is_ready_where_that_is_left_out(
