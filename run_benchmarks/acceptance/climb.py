@@ -70,12 +70,14 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 @dataclass(frozen=True, kw_only=True)
 class Looked:
     """Of a look at hosts. sick: who is to be taken out; unseen: things not to be looked at; unasked: those without
-    which a host is not accepted, by host; warnings: by host, pairs of a subject and a sentence, that take nobody out.
+    which a host is not accepted, by host; missed: the checks that did not run, with which it is, by host; warnings: by
+    host, pairs of a subject and a sentence, that take nobody out.
     """
 
     sick: Suspects = field(default_factory=dict)
     unseen: Sequence[str] = ()
     unasked: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    missed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     warnings: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
 
@@ -101,7 +103,7 @@ class Climb:
     each, in their order. usual: figures of an earlier acceptance; measured: those of this one; usual_cases,
     measured_cases: the same of network and training, None without an earlier one. ran: the cases and hosts of each run.
     kinds: by host, of runs with suspects. doubts: reasons of `single` for which nothing that it measured is to be
-    expected of others.
+    expected of others. missed: by host the checks of its health that did not run on some look at it.
     """
 
     vendor: str
@@ -124,6 +126,7 @@ class Climb:
     doubts: list[str] = field(default_factory=list)
     rungs: list[RungRecord] = field(default_factory=list)
     warned: Warned = field(default_factory=Warned)
+    missed: dict[str, list[str]] = field(default_factory=dict)
     _soak: int = 0
     _took: dict[str, float] = field(default_factory=dict)
     _is_short: bool = False
@@ -498,6 +501,9 @@ class Climb:
     def _noted(self, record: RungRecord, looked: Looked) -> Looked:
         """Keep the warnings of a look at hosts, and fail the rung for what it did not see, which accepts none."""
         self.warned.add(looked.warnings)
+        for host, checks in looked.missed.items():
+            if checks:
+                self.missed[host] = list(dict.fromkeys([*self.missed.get(host, []), *checks]))
         unasked: dict[str, list[str]] = {}
         for host, things in looked.unasked.items():
             for what in things if host not in looked.sick else ():

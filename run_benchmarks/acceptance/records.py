@@ -102,7 +102,8 @@ class AcceptRecord(BaseModel):
     has run; empty: none, None: it has none. warnings: kinds that few hosts have come first; warnings_left_out: how many
     more there are. hosts: the state of each. again: by host that is out, the command that tests it after its repair.
     bundles: commands that pack the cases of the rungs that took hosts out, for the vendor. usual: by kind of hosts and
-    device test; cases: the same of network and training; against: the record whose levels counted, too.
+    device test; cases: the same of network and training; against: the record whose levels counted, too. missed:
+    by host the checks of its health that did not run: what an accepted host is not known to pass.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -116,6 +117,7 @@ class AcceptRecord(BaseModel):
     finished_ms: int
     rungs: list[RungRecord]
     hosts: dict[str, HostState]
+    missed: dict[str, list[str]] = {}
     drain: dict[str, list[str]]
     commands: list[str]
     again: dict[str, str]

@@ -487,3 +487,15 @@ def test_a_device_alone_of_its_kind_has_compared_bits_with_nobody_and_it_is_said
     }
     said = "training, matmul_fp32: the bits of one device were compared with none: it is alone of its kind"
     assert said in cluster.climb().rungs[1].not_run
+
+
+def test_a_check_that_did_not_run_on_one_look_is_said_of_its_host_which_stays_accepted() -> None:
+    cluster = Cluster({})
+    made = cluster.begun()
+    made.examine = lambda hosts: Looked(missed={"n0": ["names"], "n1": []})
+    looks = [Looked(missed={"n0": ["clock synchronisation", "names"]}), Looked()]
+    made.gate = lambda hosts: looks.pop(0) if looks else Looked()
+    for rung in RUNGS:
+        made.step(rung)
+    assert made.missed == {"n0": ["names", "clock synchronisation"]}
+    assert made.ready and made.states()["n0"] == "accepted"

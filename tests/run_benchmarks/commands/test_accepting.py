@@ -190,6 +190,20 @@ def test_a_node_that_slurm_has_out_of_service_is_taken_out_and_the_others_are_lo
     assert Acceptance(asked, asked.settings(), tmp_path, 1).gate(["n1", "n0", "n2"]).sick == {}, "they are ours"
 
 
+def test_a_host_whose_clock_could_not_be_looked_at_is_not_silently_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def looked(reached: Sequence[str], reports: Mapping[str, HostReport], *_: object) -> None:
+        reports["localhost"].add("clock synchronisation", "no tool", "an answer", "install one", "not seen")
+
+    monkeypatch.setattr(accepting, "check_hosts", lambda reached, *_: {name: HostReport(host=name) for name in reached})
+    monkeypatch.setattr(accepting, "examine_health", looked)
+    code, record = accept(on_localhost(tmp_path, tmp_path / "results"), rungs="health", budget="1m", nproc=1)
+    assert record and code == EXIT_PASS and record.hosts == {"localhost": "accepted"}
+    assert record.missed == {"localhost": ["clock synchronisation"]}
+    assert "localhost: accepted, but not looked at: clock synchronisation\n" in capsys.readouterr().out
+
+
 def test_nodes_that_slurm_takes_out_of_service_while_a_job_waits_are_taken_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
