@@ -455,7 +455,8 @@ class Climb:
         loaded, hosts = self._run_in_service(record, stage, hosts)
         self.warned.add(warnings_of(loaded))
         looked = self._noted(record, self.gate(hosts))
-        after = f"after {loaded.folder.name}: "
+        rounds = ", ".join(self.ran[loaded.folder.name][0])
+        after = f"after {loaded.folder.name}, one round of {rounds}: "
         _append(record.out, {host: [after + each for each in said] for host, said in looked.sick.items()})
         self._doubt(record, *(each for each in unlike(loaded) if each not in record.reasons))
         known = {said for rung in self.rungs for said in rung.not_run}

@@ -147,7 +147,13 @@ def test_a_host_that_falls_ill_during_a_run_is_taken_out_by_the_gate_after_it() 
     cluster = Cluster({})
     cluster.falls_ill = {"network1": "n2"}
     found = cluster.climb()
-    assert found.rungs[2].out == {"n2": ["after run_network1: XID: 79"]}
+    (said,) = found.rungs[2].out["n2"]
+    assert said == "after run_network1, one round of ACCEPT_PAIRS: XID: 79"
+    assert Words("zh").reason(said) == "run_network1（ACCEPT_PAIRS 各一轮）之后：XID：79"
+    other = Cluster({})
+    other.falls_ill = {"network2": "n3"}
+    (said,) = other.climb().rungs[2].out["n3"]
+    assert said == "after run_network2, one round of ACCEPT_ALL_REDUCE, ACCEPT_ALL_TO_ALL: XID: 79"
     assert [hosts for name, _, hosts in cluster.asked if name == "network2"] == [["n0", "n1", "n3", "n4", "n5"]]
     assert found.states()["n2"] == "out" and not found.ready
 
