@@ -40,7 +40,7 @@ class _Figure:
 
 
 def levels_of(run: LoadedRun, without: Container[str]) -> dict[str, CaseLevels]:
-    """What the cases of a run measured, by host without those of some; of all together only if none is without."""
+    """The levels of the cases of a run, by host without those of some; of all together only if none is without."""
     found = {}
     for case, record in _records(run):
         figures = {}
@@ -68,7 +68,9 @@ def slow_hosts(run: LoadedRun, limit: float, then: Known) -> dict[str, list[str]
 
 
 def slow_together(run: LoadedRun, limit: float, then: Known) -> list[PartFinding]:
-    """A fault of nobody for each figure in which all hosts together, or most of them, are behind the levels `then`."""
+    """A fault of nobody for each figure in which all hosts together, or most of them, are behind the levels `then` by
+    more than `limit` percent and their scatter.
+    """
     found = []
     for case, each, usual, percent in _short(run, limit, then):
         if each.scatter is not None or 2 * len(percent) > len(each.values):

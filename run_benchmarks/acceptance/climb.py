@@ -466,14 +466,19 @@ class Climb:
             if said not in known
         ]
         self.kinds |= {host: kind for case in loaded.rounds for host, kind in kinds_of(loaded, case).items()}
-        limit = choice_of(self.vendor).limit
-        found = suspects_of(loaded, limit, self.usual)
-        _append(found, slow_hosts(loaded, limit, self.usual_cases or {}))
+        found = self._suspects_in(loaded)
         record.out |= {host: said for host, said in found.items() if host in proven(loaded) - looked.sick.keys()}
         suspects = {host: said for host, said in found.items() if host not in record.out}
         self._occasions.append(loaded)
         self._suspected.append(found)
         return loaded, suspects
+
+    def _suspects_in(self, run: LoadedRun) -> Suspects:
+        """The hosts that a run suspects, with the evidence, also beside an earlier acceptance."""
+        limit = choice_of(self.vendor).limit
+        found = suspects_of(run, limit, self.usual)
+        _append(found, slow_hosts(run, limit, self.usual_cases or {}))
+        return found
 
     def _run_in_service(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> tuple[LoadedRun, Sequence[str]]:
         """Run a stage on hosts, or, where they get no nodes, on those that a look at them leaves; which those were."""

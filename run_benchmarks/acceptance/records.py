@@ -70,7 +70,7 @@ def shortfall(
 
 
 class CaseLevels(BaseModel):
-    """What a case of the network or a training measured on accepted hosts. hosts, ranks of each, settings (the digest
+    """The levels of a case of the network or a training on accepted hosts. hosts, ranks of each, settings (the digest
     of the case's own) and kinds of hosts: only a case with the same is compared with it. figures: by figure, of hosts
     each by itself, or of all together.
     """
