@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Severity = Literal["failure", "warning", "not seen", "blind"]
-"""blind: not seen, and without it no host is accepted."""
+Severity = Literal["failure", "warning", "in part", "not seen", "blind"]
+"""in part: looked at, and not to the end; blind: not seen, and without it no host is accepted."""
 Found = tuple[str, str, str, str, Severity]
 """Subject, found, expected, action, severity."""
 MAX_CHARACTERS = 120

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 from common.shortening import few
 from protocol.finding import PartFinding
+from run_benchmarks.acceptance.case_levels import Known, levels_of, not_compared, slow_hosts, slow_together
 from run_benchmarks.acceptance.estimate import Estimate
 from run_benchmarks.acceptance.kinds import alike_first, kinds_of
 from run_benchmarks.acceptance.links import idle_ports
-from run_benchmarks.acceptance.records import HostState, Levels, RungRecord, Usual
+from run_benchmarks.acceptance.records import CaseLevels, HostState, Levels, RungRecord, Usual
 from run_benchmarks.acceptance.rungs import (
     EVERY_LINK,
     FEWEST,
@@ -53,8 +54,6 @@ from run_benchmarks.acceptance.warned import NOBODY, Warned, warnings_of
 from run_benchmarks.results.loading import LoadedRun
 
 NO_DATA = "data_read, data_write: no case of CASES has a data_dir_host"
-NO_LEVELS_OF = {NETWORK: "--against: not compared: network", WHOLE: "--against: not compared: training"}
-"""Of the rungs whose own measurements no earlier acceptance keeps."""
 TWO_HOSTS = "two hosts are one pair: measured, not judged"
 LEAST_OF_PAIRS = 3
 """Hosts of which the analysis of pairs says something."""
@@ -71,12 +70,14 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 @dataclass(frozen=True, kw_only=True)
 class Looked:
     """Of a look at hosts. sick: who is to be taken out; unseen: things not to be looked at; unasked: those without
-    which a host is not accepted, by host; warnings: by host, pairs of a subject and a sentence, that take nobody out.
+    which a host is not accepted, by host; missed: the checks that did not run, with which it is, by host; warnings: by
+    host, pairs of a subject and a sentence, that take nobody out.
     """
 
     sick: Suspects = field(default_factory=dict)
     unseen: Sequence[str] = ()
     unasked: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    missed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     warnings: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
 
@@ -96,12 +97,13 @@ class _TooFewError(Exception):
 class Climb:
     """The findings of the rungs so far.
 
-    run: runs cases on hosts within seconds, and returns its folder's records, else ends all. examine: the check
-    before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools: by
-    rung, the tools of others that hosts have. planned: the rungs to do, without which nothing is ready. expected: the
-    estimate of each, in their order. usual: figures of an earlier acceptance; measured: those of this one. ran: the
-    cases and hosts of each run. kinds: by host, of runs with suspects. doubts: reasons of `single` for which nothing
-    that it measured is to be expected of others.
+    run: runs cases on hosts within seconds, and returns its folder's records, else ends all. examine: the check before
+    the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools: by rung, the
+    tools of others that hosts have. planned: the rungs to do, without which nothing is ready. expected: the estimate of
+    each, in their order. usual: figures of an earlier acceptance; measured: those of this one; usual_cases,
+    measured_cases: the same of network and training, None without an earlier one. ran: the cases and hosts of each run.
+    kinds: by host, of runs with suspects. doubts: reasons of `single` for which nothing that it measured is to be
+    expected of others. missed: by host the checks of its health that did not run on some look at it.
     """
 
     vendor: str
@@ -117,11 +119,14 @@ class Climb:
     expected: Mapping[str, Estimate] = field(default_factory=dict)
     usual: Levels = field(default_factory=dict)
     measured: dict[str, dict[str, Usual]] = field(default_factory=dict)
+    usual_cases: Known | None = None
+    measured_cases: dict[str, CaseLevels] = field(default_factory=dict)
     ran: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     doubts: list[str] = field(default_factory=list)
     rungs: list[RungRecord] = field(default_factory=list)
     warned: Warned = field(default_factory=Warned)
+    missed: dict[str, list[str]] = field(default_factory=dict)
     _soak: int = 0
     _took: dict[str, float] = field(default_factory=dict)
     _is_short: bool = False
@@ -244,6 +249,7 @@ class Climb:
             without = {*record.out, *record.unsteady, *self._untested}
             for kind, levels in usual_of(loaded, without, self.usual).items():
                 self.measured.setdefault(kind, {}).update(levels)
+            self.measured_cases |= levels_of(loaded, without)
         return self._took[loaded.folder.name]
 
     def _say_how_often(self, record: RungRecord) -> None:
@@ -265,8 +271,8 @@ class Climb:
         is_measured = loaded.record.verdict.is_measured
         if record.rung == NETWORK and is_measured and len(self.ran[loaded.folder.name][1]) < LEAST_OF_PAIRS:
             said.append(TWO_HOSTS)
-        if self.usual and record.rung in NO_LEVELS_OF:
-            said.append(NO_LEVELS_OF[record.rung])
+        if self.usual_cases is not None:
+            said += not_compared(loaded, self.usual_cases)
         record.not_run += [each for each in said if each not in record.not_run]
         self._doubt(record, *against_datasheet(loaded, self.usual), *in_vain(loaded))
         _add_reasons(record, *without_result(loaded))
@@ -282,7 +288,7 @@ class Climb:
 
         One that concerns a host that is out went with it.
         """
-        seen = [_standing(record, unattributed(run)) for run in self._occasions]
+        seen = [_standing(record, self._faults(run)) for run in self._occasions]
         place = self._occasions.index(loaded)
         others = [each for at, faults in enumerate(seen) for each in faults if at != place]
         once = [each for each in seen[place] if not _is_among(each, others)]
@@ -292,9 +298,13 @@ class Climb:
                 seen[place] = [each for each in seen[place] if each not in once]
                 if self._is_looked_at_again(record, stage, hosts, loaded, once):
                     seen[place] += once
-                    seen.append(unattributed(self._occasions[-1]))
+                    seen.append(self._faults(self._occasions[-1]))
         finally:
             self._tell(record, [_standing(record, faults) for faults in seen])
+
+    def _faults(self, run: LoadedRun) -> list[PartFinding]:
+        """The faults of a run of which no host is known to be guilty."""
+        return [*unattributed(run), *slow_together(run, choice_of(self.vendor).limit, self.usual_cases or {})]
 
     def _is_looked_at_again(
         self, record: RungRecord, stage: int, hosts: Sequence[str], loaded: LoadedRun, once: Sequence[PartFinding]
@@ -445,7 +455,8 @@ class Climb:
         loaded, hosts = self._run_in_service(record, stage, hosts)
         self.warned.add(warnings_of(loaded))
         looked = self._noted(record, self.gate(hosts))
-        after = f"after {loaded.folder.name}: "
+        rounds = ", ".join(self.ran[loaded.folder.name][0])
+        after = f"after {loaded.folder.name}, one round of {rounds}: "
         _append(record.out, {host: [after + each for each in said] for host, said in looked.sick.items()})
         self._doubt(record, *(each for each in unlike(loaded) if each not in record.reasons))
         known = {said for rung in self.rungs for said in rung.not_run}
@@ -455,12 +466,19 @@ class Climb:
             if said not in known
         ]
         self.kinds |= {host: kind for case in loaded.rounds for host, kind in kinds_of(loaded, case).items()}
-        found = suspects_of(loaded, choice_of(self.vendor).limit, self.usual)
+        found = self._suspects_in(loaded)
         record.out |= {host: said for host, said in found.items() if host in proven(loaded) - looked.sick.keys()}
         suspects = {host: said for host, said in found.items() if host not in record.out}
         self._occasions.append(loaded)
         self._suspected.append(found)
         return loaded, suspects
+
+    def _suspects_in(self, run: LoadedRun) -> Suspects:
+        """The hosts that a run suspects, with the evidence, also beside an earlier acceptance."""
+        limit = choice_of(self.vendor).limit
+        found = suspects_of(run, limit, self.usual)
+        _append(found, slow_hosts(run, limit, self.usual_cases or {}))
+        return found
 
     def _run_in_service(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> tuple[LoadedRun, Sequence[str]]:
         """Run a stage on hosts, or, where they get no nodes, on those that a look at them leaves; which those were."""
@@ -489,6 +507,9 @@ class Climb:
     def _noted(self, record: RungRecord, looked: Looked) -> Looked:
         """Keep the warnings of a look at hosts, and fail the rung for what it did not see, which accepts none."""
         self.warned.add(looked.warnings)
+        for host, checks in looked.missed.items():
+            if checks:
+                self.missed[host] = list(dict.fromkeys([*self.missed.get(host, []), *checks]))
         unasked: dict[str, list[str]] = {}
         for host, things in looked.unasked.items():
             for what in things if host not in looked.sick else ():

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from common.charts.page import document, safe
+from common.shortening import few
 from common.whole_files import write_text
 from run_benchmarks.acceptance.estimate import about
 from run_benchmarks.acceptance.records import AcceptRecord, RungRecord
@@ -71,9 +72,28 @@ def state_of(record: AcceptRecord, words: Words) -> str:
     return words("Ready, with shortened rungs" if is_shortened else "Ready")
 
 
+def state_of_host(record: AcceptRecord, host: str, words: Words) -> str:
+    """The state of a host; of an accepted one with the checks that did not run, which it is not known to pass."""
+    state, missed = record.hosts[host], record.missed.get(host, [])
+    if state != "accepted" or not missed:
+        return words(state)
+    return words("accepted, but not looked at: {what}", what=", ".join(words.reason(each) for each in missed))
+
+
+def states_of_accepted(record: AcceptRecord, words: Words) -> dict[str, list[str]]:
+    """The accepted hosts of which some check did not run, by what is said of them."""
+    found: dict[str, list[str]] = {}
+    for host, state in record.hosts.items():
+        if state == "accepted" and record.missed.get(host):
+            found.setdefault(state_of_host(record, host, words), []).append(host)
+    return found
+
+
 def _body(record: AcceptRecord, words: Words) -> Iterator[str]:
     yield f"<h1>{verdict_of(record, words)}</h1>"
     minutes = (record.finished_ms - record.started_ms) / 60_000
+    for said, of in states_of_accepted(record, words).items():
+        yield f"<p>{safe(few(of, SHOWN))}: {safe(said)}</p>"
     yield f'<p class="soft">{safe(record.accept_id)}, {safe(record.vendor)}, {minutes:.0f} min</p>'
     if untried := untried_vendor(record, words):
         yield f"<p>{safe(untried)}</p>"
@@ -98,7 +118,10 @@ def _body(record: AcceptRecord, words: Words) -> Iterator[str]:
     if record.usual:
         yield f"<h2>{words('Accepted devices')}</h2>"
         yield _table((words("test"), words("median"), words("scatter"), words("devices")), usual_rows(record))
-    hosts = [(host, words(state)) for host, state in record.hosts.items()]
+    if record.cases:
+        yield f"<h2>{words('Accepted network and training')}</h2>"
+        yield _table((words("test"), words("median"), words("scatter"), words("hosts")), rows_of_cases(record))
+    hosts = [(host, state_of_host(record, host, words)) for host in record.hosts]
     table = _table((words("host"), words("state")), hosts)
     yield f"<details><summary>{words('Hosts')}</summary>{table}</details>"
 
@@ -115,6 +138,20 @@ def usual_rows(record: AcceptRecord) -> list[tuple[str, str, str, str]]:
         for kind, levels in record.usual.items()
         for test, found in levels.items()
         if not PAIR.search(test)
+    ]
+
+
+def rows_of_cases(record: AcceptRecord) -> list[tuple[str, str, str, str]]:
+    """Of each figure of the network and the training median, scatter and the number of hosts that took part."""
+    return [
+        (
+            f"{case} {figure}",
+            f"{found.median:.4g} {found.unit}",
+            f"{100 * found.scatter / found.median:.2g} %",
+            str(level.hosts),
+        )
+        for case, level in record.cases.items()
+        for figure, found in level.figures.items()
     ]
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from common.statistics import OUTLYING
+
 ACCEPT_FILE = "accept.json"
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 Levels = Mapping[str, Mapping[str, "Usual"]]
 """By kind of hosts, and test."""
+T = TypeVar("T")
 HostState = Literal["accepted", "out", "comes and goes", "not tested"]
 
 
@@ -55,6 +58,32 @@ class Usual(BaseModel):
     devices: Annotated[int, Field(ge=1)]
 
 
+def shortfall(
+    values: Mapping[T, float], better: Literal["higher", "lower"], limit: float, then: Usual
+) -> dict[T, float]:
+    """By place, percent worse than a level, of those that are worse by more than `limit` percent of it and OUTLYING
+    times its scatter.
+    """
+    sign, least = 1 if better == "higher" else -1, max(limit / 100 * then.median, OUTLYING * then.scatter)
+    short = {place: sign * (then.median - value) for place, value in values.items()}
+    return {place: 100 * by / then.median for place, by in short.items() if by > least}
+
+
+class CaseLevels(BaseModel):
+    """The levels of a case of the network or a training on accepted hosts. hosts, ranks of each, settings (the digest
+    of the case's own) and kinds of hosts: only a case with the same is compared with it. figures: by figure, of hosts
+    each by itself, or of all together.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    hosts: int
+    ranks: int
+    settings: str
+    kinds: str
+    figures: dict[str, Usual] = {}
+
+
 class WarningRecord(BaseModel):
     """A warning of the health check, which takes no host out. kind: the sentence, each number #, or its subject;
     count: hosts that have it, of which `hosts` names some ("-" is none), with what was said of each first, and last if
@@ -73,7 +102,8 @@ class AcceptRecord(BaseModel):
     has run; empty: none, None: it has none. warnings: kinds that few hosts have come first; warnings_left_out: how many
     more there are. hosts: the state of each. again: by host that is out, the command that tests it after its repair.
     bundles: commands that pack the cases of the rungs that took hosts out, for the vendor. usual: by kind of hosts and
-    device test; against: the record whose `usual` counted, too.
+    device test; cases: the same of network and training; against: the record whose levels counted, too. missed:
+    by host the checks of its health that did not run: what an accepted host is not known to pass.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -87,12 +117,14 @@ class AcceptRecord(BaseModel):
     finished_ms: int
     rungs: list[RungRecord]
     hosts: dict[str, HostState]
+    missed: dict[str, list[str]] = {}
     drain: dict[str, list[str]]
     commands: list[str]
     again: dict[str, str]
     bundles: list[str] = []
     nproc: int
     usual: dict[str, dict[str, Usual]] = {}
+    cases: dict[str, CaseLevels] = {}
     against: str = ""
     warnings: list[WarningRecord] = []
     warnings_left_out: int = 0

@@ -22,6 +22,8 @@ LEAST_SAMPLES = 4096
 DATA_TESTS = ("data_read", "data_write")
 EVERY_LINK, TOOLS = "ACCEPT_ALL_TO_ALL", "ACCEPT_TOOLS"
 """Cases: that loads every link of the network at once; that runs tools of others."""
+PAIRS, ALL_REDUCE, TRAINING = "ACCEPT_PAIRS", "ACCEPT_ALL_REDUCE", "ACCEPT_TRAINING"
+"""Cases: of every pair of hosts, or the search; of all together; of the whole cluster."""
 TOOLS_CONFIG = {HEALTH: "config_quick", SINGLE: "config_host", NETWORK: "config_pairs"}
 SHORT_REPEATS, SHORT_STEPS = 3, 3
 """Of a rung that is shrunk: repeats of each pair, and the part of a training's steps (one in so many)."""
@@ -171,11 +173,11 @@ def stages_of(
             f"ACCEPT_{name.upper()}": case("network", "config_pairs", {**together, "collective": name})
             for name in ("all_reduce", "all_to_all")
         }
-        reduced = {"ACCEPT_ALL_REDUCE": collectives["ACCEPT_ALL_REDUCE"]}
-        return [{"ACCEPT_PAIRS": case("network", config, pairs)}, collectives, *others(reduced)]
+        reduced = {ALL_REDUCE: collectives[ALL_REDUCE]}
+        return [{PAIRS: case("network", config, pairs)}, collectives, *others(reduced)]
     model, config = chosen.training
     samples = max(LEAST_SAMPLES, chosen.sequences * nnodes * nproc)
-    return [{"ACCEPT_TRAINING": case(model, config, {**chosen.training_overrides, "train_samples": samples})}]
+    return [{TRAINING: case(model, config, {**chosen.training_overrides, "train_samples": samples})}]
 
 
 def shortened(rung: str, stages: Sequence[Cases]) -> list[Cases]:
@@ -186,8 +188,8 @@ def shortened(rung: str, stages: Sequence[Cases]) -> list[Cases]:
         return [{"ACCEPT_DEVICES": _changed(devices, tests=tests)}]
     if rung == NETWORK:
         pairs, together = (dict(stage) for stage in stages[:2])
-        if "repeats" in pairs["ACCEPT_PAIRS"]["overrides"]:
-            pairs["ACCEPT_PAIRS"] = _changed(pairs["ACCEPT_PAIRS"], repeats=SHORT_REPEATS)
+        if "repeats" in pairs[PAIRS]["overrides"]:
+            pairs[PAIRS] = _changed(pairs[PAIRS], repeats=SHORT_REPEATS)
         del together[EVERY_LINK]
         return [pairs, together]
     return [

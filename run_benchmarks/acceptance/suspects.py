@@ -17,10 +17,10 @@ from types import MappingProxyType
 from typing import Literal, TypeGuard
 
 from common.shortening import few
-from common.statistics import FEWEST_PEERS, OUTLYING, behind, scatter
+from common.statistics import FEWEST_PEERS, behind, scatter
 from protocol.finding import PartFinding
 from run_benchmarks.acceptance.kinds import identities_of, kinds_of
-from run_benchmarks.acceptance.records import Levels, Usual
+from run_benchmarks.acceptance.records import Levels, Usual, shortfall
 from run_benchmarks.acceptance.rungs import DATA_TESTS
 from run_benchmarks.acceptance.stalls import stalls_of_nobody
 from run_benchmarks.results.loading import LoadedRun
@@ -637,10 +637,8 @@ def _unusual(
     values: Sequence[float | None], better: Literal["higher", "lower"], limit: float, then: Usual
 ) -> dict[int, str]:
     """By place, how much worse than what was recorded of accepted devices."""
-    sign = 1 if better == "higher" else -1
-    least = max(limit / 100 * then.median, OUTLYING * then.scatter)
-    short = {place: sign * (then.median - value) for place, value in enumerate(values) if value is not None}
-    percent = {place: f"{100 * by / then.median:.0f}" for place, by in short.items() if by > least}
+    present = {place: value for place, value in enumerate(values) if value is not None}
+    percent = {place: f"{by:.0f}" for place, by in shortfall(present, better, limit, then).items()}
     if better == "higher":
         return {place: f"{by} % below {then.devices} accepted ones" for place, by in percent.items()}
     return {place: f"{by} % above {then.devices} accepted ones" for place, by in percent.items()}

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 import vendors
 from common.errors import MistakeList, input_problem
 from common.reading import read_bounded
+from common.shortening import few
 from common.summary import counted
 from common.whole_files import PRESENT
 from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Looked, NoNodesError
@@ -25,9 +26,11 @@ from run_benchmarks.acceptance.kinds import alike_first
 from run_benchmarks.acceptance.page import (
     PAGE_FILE,
     PAIR,
+    SHOWN,
     accepted_of,
     left_out_of,
     state_of,
+    states_of_accepted,
     times,
     untried_vendor,
     warned_rows,
@@ -211,6 +214,7 @@ class Acceptance:
             sick=sick | {host: report.objections for host, report in reports.items() if report.failed},
             unseen=[*untested_devices(reports, self._nproc), *not_seen(reports)],
             unasked={host: report.blind_to for host, report in reports.items()},
+            missed={host: report.missed for host, report in reports.items()},
             warnings={host: report.warnings for host, report in reports.items()},
         )
 
@@ -386,6 +390,7 @@ def accept(
         data=data_paths(settings),
         planned=names,
         usual=earlier.usual if earlier else {},
+        usual_cases=earlier.cases if earlier else None,
     )
     began = time.time()
 
@@ -596,12 +601,14 @@ def _record(
         finished_ms=int(time.time() * 1000),
         rungs=climb.rungs,
         hosts=states,
+        missed=climb.missed,
         drain=drain,
         commands=list(draining.commands(listed, folder.name)),
         again={host: again(host) for host in drain},
         bundles=[own_command("bundle", run_word(folder.parent / run), case) for run, case in climb.proofs],
         nproc=climb.nproc,
         usual=climb.measured,
+        cases=climb.measured_cases,
         against=str(against or ""),
         warnings=climb.warned.records(),
         warnings_left_out=climb.warned.left_out,
@@ -643,6 +650,8 @@ def show(record: AcceptRecord, folder: Path) -> None:
     if untried := untried_vendor(record, words):
         say(untried)
     say(f"{record.accept_id}: {state_of(record, words).upper()}: {accepted_of(record, words)}")
+    for said, hosts in states_of_accepted(record, words).items():
+        say(f"{few(hosts, SHOWN)}: {said}")
     for host, command in record.again.items():
         say(words("After the repair of {host}: {command}", host=host, command=command))
     say(words("See {page} and {record} beside it", page=folder / PAGE_FILE, record=ACCEPT_FILE))

@@ -11,7 +11,7 @@ from vendors.health import Severity
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One thing a host lacks (`failure`), that a person should know (`warning`), or that could not be looked at (`not
-    seen`; `blind`, if no host is accepted without it); `case`: the only case concerned.
+    seen`; `in part`, if some of it was; `blind`, if no host is accepted without it); `case`: the only case concerned.
     """
 
     host: str
@@ -63,7 +63,12 @@ class HostReport:
     @property
     def unseen(self) -> list[Finding]:
         """The findings that tell what could not be looked at."""
-        return [each for each in self.findings if each.severity in ("not seen", "blind")]
+        return [each for each in self.findings if each.severity in ("in part", "not seen", "blind")]
+
+    @property
+    def missed(self) -> list[str]:
+        """The checks that could not run, without which a host is accepted all the same."""
+        return list(dict.fromkeys(each.subject for each in self.findings if each.severity == "not seen"))
 
     @property
     def blind_to(self) -> list[str]:

@@ -133,7 +133,7 @@ def _untried(tried: Mapping[str, int], others: int) -> Iterator[tuple[str, Found
             "test the rest in smaller groups: --hosts",
         )
         for name in tried:
-            yield name, ("largest frame, names", found, "all of them", action, "not seen")
+            yield name, ("largest frame, names", found, "all of them", action, "in part")
 
 
 def _look(host: Host, script: str, arguments: Sequence[str]) -> HostHealth:
@@ -188,7 +188,8 @@ def judged(
 
 def _untold(health: HostHealth) -> Iterator[Found]:
     for what, why in health.of("cannot", 2):
-        yield what, why, "an answer", "install the tool or give permission", "not seen"
+        is_part = what == "largest frame" and "frame" in health.lines  # of one peer; others were reached
+        yield what, why, "an answer", "install the tool or give permission", "in part" if is_part else "not seen"
     for what, why in health.of("blind", 2):
         yield what, why, "an answer", "install the tool or give permission", "blind"
 
@@ -208,7 +209,7 @@ def _kernel_log(health: HostHealth, checks: Iterable[HealthCheck]) -> Iterator[F
         yield "kernel log", "; ".join(other[-SHOWN:]) + more, "no hardware errors", action, _severity(is_lasting)
     for (count,) in health.of("log_cut", 1):
         found = f"{count[:MOST_CHARACTERS]} lines more, of other kinds than the first 64"
-        yield "kernel log", found, "fewer kinds", "read them there: dmesg, journalctl -k", "not seen"
+        yield "kernel log", found, "fewer kinds", "read them there: dmesg, journalctl -k", "in part"
 
 
 def _of_host(health: HostHealth) -> Iterator[Found]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.finding import PartFinding
+from run_benchmarks.acceptance.case_levels import Known
 from run_benchmarks.acceptance.climb import Climb, Looked
 from run_benchmarks.acceptance.records import Levels
 from run_benchmarks.acceptance.rungs import RUNGS, Cases
@@ -42,12 +43,16 @@ SLOW_NIC, SLOW_GPU, LATE_HOST, LOSSY, ONE_RAIL = 0.7, 0.85, 50.0, 0.002, 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Bad:
-    """Hosts that are bad, by the way in which they are. slow_gpus: share of the speed of one device in all tests."""
+    """Hosts that are bad, by the way in which they are. slow_gpus: share of the speed of one device in all tests.
+    switches, training: share of the speed of all hosts together on the network, and in a training.
+    """
 
     slow_gpus: Mapping[str, float] = field(default_factory=dict)
     rate: Mapping[str, float] = field(default_factory=dict)
     delay_us: Mapping[str, float] = field(default_factory=dict)
     packets: Mapping[str, float] = field(default_factory=dict)
+    switches: float = 1.0
+    training: float = 1.0
 
     @property
     def truth(self) -> set[str]:
@@ -81,12 +86,9 @@ class SimulatedCluster:
         found: dict[str, list[RoundRecord]] = {}
         for title, definition in cases.items():
             measured = self._measured(definition, hosts)
-            # A case that only loads every link measures one figure of all hosts, which accuses none.
-            record = _record(hosts, *(measured or ([], {})))
-            if measured is None:
-                self.rounds += 1
+            record = _record(hosts, *measured)
             like = case(model=definition["model"]).model_copy(update={"nnodes": len(hosts), "nproc": DEVICES})
-            findings, problems = findings_in(like, record) if measured else ((), [])
+            findings, problems = findings_in(like, record)
             assert not problems, problems
             found[title] = [record.model_copy(update={"findings": list[PartFinding](findings)})]
         drain = drain_list(found)
@@ -97,7 +99,7 @@ class SimulatedCluster:
         )  # fmt: skip
         return LoadedRun(folder=Path(f"run_{name}"), record=record_of_run, rounds=found)
 
-    def climb(self, hosts: Sequence[str], usual: Levels | None = None) -> Climb:
+    def climb(self, hosts: Sequence[str], usual: Levels | None = None, cases: Known | None = None) -> Climb:
         """An acceptance of these hosts, through all rungs, against the figures of an earlier one."""
         made = Climb(
             vendor="nvidia",
@@ -108,6 +110,7 @@ class SimulatedCluster:
             examine=lambda names: Looked(),
             gate=lambda names: Looked(),
             usual=usual or {},
+            usual_cases=cases,
         )
         for rung in RUNGS:
             made.step(rung)
@@ -115,16 +118,28 @@ class SimulatedCluster:
 
     def _measured(
         self, definition: Mapping[str, Any], hosts: Sequence[str]
-    ) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
-        """Steps and FINISHED's value of a case; None for one of which the model has nothing to say."""
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Steps and FINISHED's value of a case."""
         if definition["model"] == "base":
             self.rounds += 1
             return self._devices(hosts), {}
         if definition["config"] == "config_adaptive":
             return [], self._search(hosts)
-        if definition["overrides"].get("pattern") == "all" or definition["model"] != "network":
-            return None
-        return [], self._pairs(hosts, definition["overrides"]["repeats"])
+        if definition["model"] == "network" and definition["overrides"].get("pattern") != "all":
+            return self._pairs(hosts, definition["overrides"]["repeats"])
+        self.rounds += 1
+        return self._together(definition)
+
+    def _together(self, definition: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """One figure of all hosts, which accuses none: GB/s of a collective, or samples/s of a training."""
+        around = 1 + 0.01 * random.Random(self._seed).gauss(0, 1)
+        if definition["model"] != "network":
+            rate = 100 * self._bad.training * around
+            ends = {f"throughput(ips)_steady{end}": rate * by for end, by in (("", 1), ("_low", 0.98), ("_high", 1.02))}
+            return [], ends | {"step_time_p50": 1 / rate}
+        rate = 40 * self._bad.switches * around
+        times = {"p25": 0.99 / rate, "p50": 1 / rate, "p75": 1.01 / rate}
+        return [{"pattern": "all", "size_bytes": 1 << 26, "busbw_GBps": rate, "time_us": times}], told(())
 
     def _devices(self, hosts: Sequence[str]) -> list[dict[str, Any]]:
         draw, steps = random.Random(self._seed), []
@@ -158,7 +173,7 @@ class SimulatedCluster:
         self.rounds += result.rounds
         return told([finding_of(each, hosts, SIZES) for each in result.bad])
 
-    def _pairs(self, hosts: Sequence[str], repeats: int) -> dict[str, Any]:
+    def _pairs(self, hosts: Sequence[str], repeats: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         names = {host: f"node{number + 1}" for number, host in enumerate(hosts)}
 
         def by_name(values: Mapping[str, float]) -> dict[str, float]:
@@ -169,7 +184,7 @@ class SimulatedCluster:
         self.rounds += len(list(rounds("pairs", hosts_of(len(hosts)))))
         steps = simulation.steps(len(hosts), QUIET, fault, self._seed, repeats=repeats)
         found = analyse(steps, slow_percent=SLOW_PERCENT)
-        return told(found.findings if found else ())
+        return steps, told(found.findings if found else ())
 
 
 def _record(hosts: Sequence[str], steps: list[dict[str, Any]], metrics: Mapping[str, Any]) -> RoundRecord:

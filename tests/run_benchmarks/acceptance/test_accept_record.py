@@ -15,7 +15,7 @@ from pydantic import ValidationError
 import vendors
 from run_benchmarks.acceptance.climb import GOOD_BESIDE
 from run_benchmarks.acceptance.page import verdict_of, warned_rows, write_page
-from run_benchmarks.acceptance.records import AcceptRecord, RungRecord, Usual, WarningRecord
+from run_benchmarks.acceptance.records import AcceptRecord, CaseLevels, RungRecord, Usual, WarningRecord
 from run_benchmarks.acceptance.rungs import RUNGS
 from run_benchmarks.acceptance.warned import NOBODY
 from run_benchmarks.commands.accepting import _record, recorded, show
@@ -124,7 +124,8 @@ def test_a_vendor_on_whose_devices_nothing_has_run_is_said_once_on_page_and_term
     vendor: str, seen: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     climb: Any = SimpleNamespace(
-        rungs=[], kinds={}, nproc=8, measured={}, ready=False, vendor=vendor, proofs=[], left=[], states=dict,
+        rungs=[], kinds={}, nproc=8, measured={}, measured_cases={}, missed={},
+        ready=False, vendor=vendor, proofs=[], left=[], states=dict,
         warned=SimpleNamespace(records=list, left_out=0),
     )  # fmt: skip
     record = _record(climb, tmp_path, [], 0.0, None)
@@ -206,7 +207,8 @@ def test_a_host_is_tested_again_beside_good_hosts_of_its_own_kind(tmp_path: Path
     kinds = {f"n{number}": "H100" if number % 2 else "A100" for number in range(8)}
     rung = RungRecord(rung="single", verdict="fail", hosts=[*kinds], out={"n3": ["slow"]})
     climb: Any = SimpleNamespace(
-        rungs=[rung], kinds=kinds, nproc=8, measured={}, ready=False, vendor="cpu", proofs=[],
+        rungs=[rung], kinds=kinds, nproc=8, measured={}, measured_cases={}, missed={},
+        ready=False, vendor="cpu", proofs=[],
         left=[host for host in kinds if host != "n3"], states=lambda: dict.fromkeys(kinds, "accepted"),
         warned=SimpleNamespace(records=list, left_out=0),
     )  # fmt: skip
@@ -218,3 +220,35 @@ def test_a_host_is_tested_again_beside_good_hosts_of_its_own_kind(tmp_path: Path
     climb.kinds, climb.states = {}, lambda: dict.fromkeys(kinds, "accepted") | {"n0": "not tested"}
     (command,) = _record(climb, tmp_path, [], 0.0, None).again.values()
     assert command.split("--hosts ")[1].split()[0] == "n3,n1,n2,n4", "hosts in doubt are the last to compare with"
+
+
+def test_the_page_has_the_levels_of_network_and_training(tmp_path: Path) -> None:
+    level = Usual(unit="GB/s", median=40.0, scatter=0.4, devices=1)
+    case = CaseLevels(hosts=16, ranks=8, settings="", kinds="H100", figures={"busbw of 64M": level})
+    write_page(tmp_path / "page", sample(cases={"ACCEPT_ALL_REDUCE": case}), Words("zh"))
+    page = (tmp_path / "page").read_text()
+    row = "<td>ACCEPT_ALL_REDUCE busbw of 64M</td><td>40 GB/s</td><td>1 %</td><td>16</td>"
+    assert "<h2>已验收的网络与训练</h2>" in page and row in page
+
+
+def test_an_accepted_host_of_which_a_check_did_not_run_is_said_to_be_so_on_page_and_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missed = {"n0": ["clock synchronisation", "names"], "n3": ["clock synchronisation", "names"], "n1": ["names"]}
+    record = sample(missed=missed)
+    assert verdict_of(record, Words()) == "Not ready: 2 of 4 hosts accepted"
+    for words, said in (
+        (Words(), "accepted, but not looked at: clock synchronisation, names"),
+        (Words("zh"), "已验收，但未检查：时钟同步, 名称解析"),
+    ):
+        write_page(tmp_path / "page", record, words)
+        page = (tmp_path / "page").read_text()
+        assert f"<p>n0, n3: {said}</p>" in page and f"<td>n3</td><td>{said}</td>" in page
+    show(record, tmp_path)
+    printed = capsys.readouterr().out
+    assert (
+        "n0, n3: accepted, but not looked at: clock synchronisation, names\n" in printed
+        and "n1: accepted" not in printed
+    )
+    write_page(tmp_path / "page", sample(), Words())
+    assert "not looked at" not in (tmp_path / "page").read_text()

@@ -147,7 +147,13 @@ def test_a_host_that_falls_ill_during_a_run_is_taken_out_by_the_gate_after_it() 
     cluster = Cluster({})
     cluster.falls_ill = {"network1": "n2"}
     found = cluster.climb()
-    assert found.rungs[2].out == {"n2": ["after run_network1: XID: 79"]}
+    (said,) = found.rungs[2].out["n2"]
+    assert said == "after run_network1, one round of ACCEPT_PAIRS: XID: 79"
+    assert Words("zh").reason(said) == "run_network1（ACCEPT_PAIRS 各一轮）之后：XID：79"
+    other = Cluster({})
+    other.falls_ill = {"network2": "n3"}
+    (said,) = other.climb().rungs[2].out["n3"]
+    assert said == "after run_network2, one round of ACCEPT_ALL_REDUCE, ACCEPT_ALL_TO_ALL: XID: 79"
     assert [hosts for name, _, hosts in cluster.asked if name == "network2"] == [["n0", "n1", "n3", "n4", "n5"]]
     assert found.states()["n2"] == "out" and not found.ready
 
@@ -487,3 +493,15 @@ def test_a_device_alone_of_its_kind_has_compared_bits_with_nobody_and_it_is_said
     }
     said = "training, matmul_fp32: the bits of one device were compared with none: it is alone of its kind"
     assert said in cluster.climb().rungs[1].not_run
+
+
+def test_a_check_that_did_not_run_on_one_look_is_said_of_its_host_which_stays_accepted() -> None:
+    cluster = Cluster({})
+    made = cluster.begun()
+    made.examine = lambda hosts: Looked(missed={"n0": ["names"], "n1": []})
+    looks = [Looked(missed={"n0": ["clock synchronisation", "names"]}), Looked()]
+    made.gate = lambda hosts: looks.pop(0) if looks else Looked()
+    for rung in RUNGS:
+        made.step(rung)
+    assert made.missed == {"n0": ["names", "clock synchronisation"]}
+    assert made.ready and made.states()["n0"] == "accepted"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -187,6 +188,20 @@ def test_a_node_that_slurm_has_out_of_service_is_taken_out_and_the_others_are_lo
     assert said.endswith(f"slow): run.py drained it, after its repair {resume}, then test it again")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert Acceptance(asked, asked.settings(), tmp_path, 1).gate(["n1", "n0", "n2"]).sick == {}, "they are ours"
+
+
+def test_a_host_whose_clock_could_not_be_looked_at_is_not_silently_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def looked(reached: Sequence[str], reports: Mapping[str, HostReport], *_: object) -> None:
+        reports["localhost"].add("clock synchronisation", "no tool", "an answer", "install one", "not seen")
+
+    monkeypatch.setattr(accepting, "check_hosts", lambda reached, *_: {name: HostReport(host=name) for name in reached})
+    monkeypatch.setattr(accepting, "examine_health", looked)
+    code, record = accept(on_localhost(tmp_path, tmp_path / "results"), rungs="health", budget="1m", nproc=1)
+    assert record and code == EXIT_PASS and record.hosts == {"localhost": "accepted"}
+    assert record.missed == {"localhost": ["clock synchronisation"]}
+    assert "localhost: accepted, but not looked at: clock synchronisation\n" in capsys.readouterr().out
 
 
 def test_nodes_that_slurm_takes_out_of_service_while_a_job_waits_are_taken_out(
@@ -531,11 +546,33 @@ def test_devices_are_held_to_the_values_that_an_acceptance_before_saved(
     assert recorded(file, "nvidia", DEVICES).usual[""]["memory"].devices == 4 * DEVICES
     code, record = simulated(tmp_path, monkeypatch, Bad(slow_gpus={"n2": SLOW_GPU}), against=file)
     assert record and code == EXIT_FAIL and record.against == str(file)
-    assert [rung.not_run[0] for rung in record.rungs[2:]] == [
-        "--against: not compared: network",
-        "--against: not compared: training",
+    assert [rung.not_run for rung in record.rungs[2:]] == [
+        [
+            "--against: not compared: ACCEPT_ALL_REDUCE: the case differs: hosts 3, then 4",
+            "--against: not compared: ACCEPT_ALL_TO_ALL: the case differs: hosts 3, then 4",
+        ],
+        ["--against: not compared: ACCEPT_TRAINING: the case differs: hosts 3, then 4"],
     ]
     assert list(record.drain) == ["n2"] and f" % below {4 * DEVICES} accepted ones" in record.drain["n2"][0]
+
+
+def test_network_and_training_are_held_to_what_an_acceptance_before_saved_and_a_file_without_them_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "F"
+    assert simulated(tmp_path, monkeypatch, Bad(), save_expected=file)[0] == EXIT_PASS
+    slow = Bad(switches=0.8, training=0.8)
+    code, record = simulated(tmp_path, monkeypatch, slow, against=file)
+    assert record and code == EXIT_FAIL and record.drain == {}
+    assert [rung.verdict for rung in record.rungs] == ["pass", "pass", "fail", "fail"]
+    old = recorded(file, "nvidia", DEVICES).model_dump(mode="json", exclude={"cases"})
+    file.write_text(json.dumps(old | {"schema_version": 8}))
+    code, record = simulated(tmp_path, monkeypatch, slow, against=file)
+    assert record and code == EXIT_PASS
+    assert [said for rung in record.rungs[2:] for said in rung.not_run] == [
+        f"--against: not compared: it has nothing of {case}"
+        for case in ("ACCEPT_PAIRS", "ACCEPT_ALL_REDUCE", "ACCEPT_ALL_TO_ALL", "ACCEPT_TRAINING")
+    ]
 
 
 def test_one_host_has_no_network_and_is_ready_where_that_is_left_out(

@@ -590,3 +590,50 @@ def test_accelerators_that_no_tool_is_asked_about_are_said_and_pass_nothing(vend
     examine_health({"n1": host}, reports, plan)
     said = [each for each in not_seen(reports) if "accelerators" in each]
     assert said == ([f"state of the accelerators of n1: {why}"] if why else []) and not reports["n1"].failed
+
+
+@pytest.mark.parametrize(
+    ("lines", "missed"),
+    [
+        ("cannot\tclock synchronisation\tno tool\n", ["clock synchronisation"]),
+        ("cannot\tnames\tno getent\n", ["names"]),
+        ("cannot\tlargest frame\tno ping or no ip command\n", ["largest frame"]),
+        ("cannot\tlargest frame\tn2 answers no ping\nframe\tn3\teth0\t1500\tpasses\t1500\n", []),
+        ("blind\tkernel log\tno permission\n", []),
+        ("log_cut\t3\n", []),
+        ("synced\tno\n", []),
+    ],
+)
+def test_a_check_that_did_not_run_is_kept_by_host_and_one_that_ran_in_part_is_not(
+    lines: str, missed: list[str]
+) -> None:
+    report = HostReport(host="n1")
+    for _, found in judged({"n1": parsed(f"{lines}end\tok\n")}):
+        report.add(*found)
+    assert report.missed == missed and not report.failed
+    assert len(report.unseen) == (0 if "synced" in lines else 1)
+
+
+@pytest.mark.parametrize("count", [34, 100, 513])
+def test_of_many_hosts_each_sends_its_largest_frame_to_some_and_some_send_to_it(count: int) -> None:
+    """Also where one of its neighbours gives no answer."""
+    met: dict[str, set[str]] = {}
+
+    def looked_at(argv: Sequence[str], *, own: str) -> SimpleNamespace:
+        peers = argv[len(argv) - [*reversed(argv)].index("--") :]
+        met[own] = {*peers}
+        return SimpleNamespace(stdout="end\tok\n")
+
+    def host(name: str) -> SimpleNamespace:
+        return SimpleNamespace(name=name, address=name, run=lambda argv, **_: looked_at(argv, own=name))
+
+    names = [f"n{n}" for n in range(count)]
+    hosts: Any = {name: host(name) for name in names}
+    plan: Any = SimpleNamespace(vendor="cpu", code_dir_host="/a/b", log_root_host="/a/c", cases=[])
+    reports = {name: HostReport(host=name) for name in names}
+    examine_health(hosts, reports, plan)
+    from_whom = {name: {sender for sender, peers in met.items() if name in peers} for name in names}
+    assert min(len(met[name] - {name}) for name in names) >= 20
+    assert min(len(senders - {name}) for name, senders in from_whom.items()) >= 2
+    assert all(f"or more of {count - 1} other hosts" in report.unseen[0].found for report in reports.values())
+    assert not any(report.missed for report in reports.values()), "it was tried"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from run_benchmarks.results.drain import drain_list, not_yet_said
 from run_benchmarks.results.host_findings import host_findings, usual_links
 from run_benchmarks.results.monitor_readings import read_sys_info, sight_of
 from run_benchmarks.results.verdict import Verdict
@@ -116,3 +117,19 @@ def test_they_degrade_a_round_that_passed(tmp_path: Path) -> None:
     (tmp_path / "sys_info.json").write_text(json.dumps({"network": [port()], "nccl": {"networks": {"Socket": 1}}}))
     record = with_findings(case(), a_round([]), host_findings("n1", read_sys_info(tmp_path), None))
     assert record.verdict is Verdict.DEGRADED and record.findings[0].kind == "transport"
+
+
+def test_a_device_and_a_port_that_fail_in_the_second_of_three_rounds_are_named_with_that_round() -> None:
+    """What a run says after each of its rounds, by the monitor of each."""
+    rounds = []
+    for number in (1, 2, 3):
+        ports = {"mlx5_0/1": {"symbol_errors": 4 if number == 2 else 0}}
+        monitor = {"devices": [{"index": 0, "lost": number == 2}], "ports": ports}
+        findings = host_findings("n1", {"network": [port()]}, monitor)
+        rounds.append(a_round([]).model_copy(update={"round": number, "findings": findings}))
+    said = [*not_yet_said([], rounds)]
+    assert [each.partition(": ")[0] for each in said] == ["round 2", "round 2"]
+    assert "accelerator 0" in said[0] and "mlx5_0/1" in said[1]
+    (drained,) = drain_list({"A": rounds})
+    assert drained.host == "n1" and drained.reasons[0].startswith("A round 2: ")
+    assert [each.rounds for each in drained.evidence] == [[2]]

@@ -42,17 +42,20 @@ def median_busbw_gbps(steps: Sequence[Step], names: Mapping[int, str]) -> dict[s
 
     `names`: the user's names of the hosts by node rank.
     """
-    largest = -1
-    found: dict[str, list[float]] = {}
+    found = busbw_of_hosts(steps, names)
+    return found[max(found)] if found else {}
+
+
+def busbw_of_hosts(steps: Sequence[Step], names: Mapping[int, str]) -> dict[int, dict[str, float]]:
+    """By size in bytes, what `median_busbw_gbps` gives of the largest."""
+    found: dict[int, dict[str, list[float]]] = {}
     own: dict[int, str] = {}
     for step in steps:
         own |= host_names(step)
         for size, hosts, busbw in _busbw(step, names, own):
-            if size > largest:
-                largest, found = size, {}
-            for host in hosts if size == largest else ():
-                found.setdefault(host, []).append(busbw)
-    return {host: median(values) for host, values in found.items()}
+            for host in hosts:
+                found.setdefault(size, {}).setdefault(host, []).append(busbw)
+    return {size: {host: median(values) for host, values in of.items()} for size, of in found.items()}
 
 
 def _busbw(step: Step, names: Mapping[int, str], own: Mapping[int, str]) -> Iterator[tuple[int, Sequence[str], float]]:
