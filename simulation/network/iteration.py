@@ -48,7 +48,7 @@ _NO_FLOWS = _Sent._make([np.zeros(0, np.int64)] * len(_Sent._fields))
 
 
 class _Rules(NamedTuple):
-    """What holds for all flows of a schedule: its number, that of its collective, its algorithm, the time between
+    """The rules of all flows of a schedule: its number, that of its collective, its algorithm, the time between
     receipts (ns), and after how many flows of a rank its turns to carry sums begin anew, 0 where none carries sums.
     """
 
