@@ -15,6 +15,7 @@ import functools
 import itertools
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,7 @@ FILE = Path(__file__).with_name("mutants.toml")
 PARALLEL = 2
 SECONDS = 600.0
 TESTS_FAILED = 1  # pytest's exit code
+CRASHES = [-each for each in (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)]
 # A line of pytest's summary: the id, which may hold spaces between brackets, and the reason, which may be cut off.
 _NAME = re.compile(r"(?!\d)\w+")
 _FAILURE = re.compile(r"^(?:FAILED|ERROR) (.+?::\w+(?:\[.*?\](?= - |$))?)", re.MULTILINE)
@@ -167,13 +169,13 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _first_failure(tests: Sequence[str], copy: Path) -> str | None:
-    """The first of these tests that fails, by its id; the first of all where they take too long."""
+    """The first of these tests that fails, by its id; the first of all where they take too long or end Python."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     try:
         result = subprocess.run(command, cwd=copy, capture_output=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return tests[0]
-    if result.returncode != TESTS_FAILED:
+    if result.returncode not in (TESTS_FAILED, *CRASHES):
         return None
     found = _FAILURE.search(result.stdout.decode("utf-8", "replace"))
     return found[1] if found else tests[0]

@@ -74,10 +74,12 @@ def test_a_mutant_whose_text_is_gone_is_no_proof(tmp_path: Path) -> None:
 
 
 MADE = """
-import made, pytest
+import made, os, pytest
 
 @pytest.mark.parametrize("value", ["1 - 0", "[1]"])
 def test_it(value): assert made.VALUE == 1
+
+def test_that_dies(): made.VALUE == 1 or os.kill(os.getpid(), made.VALUE)
 
 def test_that_fails_anyway(): assert made.VALUE == 0
 """
@@ -90,13 +92,15 @@ def test_that_fails_anyway(): assert made.VALUE == 0
         ("1 ", "test_made.py::test_it", None),
         ("1 +", "test_made.py", None),
         ("2", "test_made.py::test_that_fails_anyway", None),
+        ("signal.SIGSEGV", "test_made.py::test_that_dies", "test_made.py::test_that_dies"),
+        ("signal.SIGKILL", "test_made.py::test_that_dies", None),
     ],
-    ids=["noticed", "equal", "unreadable", "fails without it"],
+    ids=["noticed", "equal", "unreadable", "fails without it", "ends Python", "ended by somebody else"],
 )
 def test_a_mutant_that_is_noticed(tmp_path: Path, new: str, test: str, noticed: str | None) -> None:
     """A test must fail for the mutant: that the changed file cannot be read, or another cause, proves nothing."""
-    (tmp_path / "made.py").write_text("VALUE = 1\n")
+    (tmp_path / "made.py").write_text("import signal\nVALUE = 1\n")
     (tmp_path / "test_made.py").write_text(MADE)
     mutant = Mutant(name="m", place="made.py", old="1", new=new, tests=(test,))
     assert noticed_by(mutant, tmp_path) == noticed
-    assert (tmp_path / "made.py").read_text() == "VALUE = 1\n"
+    assert (tmp_path / "made.py").read_text() == "import signal\nVALUE = 1\n"

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +37,8 @@ class Sureness(NamedTuple):
         data |= {"stable": is_stable, "makespans_us": every}
         if is_stable:
             return [f"stable: {counted(len(every), 'order')} of simultaneous starts differ by {100 * spread:.2f} %"]
+        from statistics import median  # which takes long to import, and few results are unstable
+
         typical = median(every)
         above = 100 * (typical / every[0] - 1)
         data |= {"median_us": typical, "typical_above_best_percent": round(above, 2)}

@@ -82,11 +82,11 @@ def find_mistakes(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> Summary:
     """Simulate packet by packet, or with --level flow by the rates of flows."""
-    if arguments.level == FLOW:
-        with without_collection():  # which would look at the objects of all modules and flows again and again
+    with without_collection():  # which would look at the objects of all modules and flows again and again
+        if arguments.level == FLOW:
             from simulation.network.flow_level.verb import simulated as by_flows
 
             return by_flows(arguments)
-    from simulation.network.verb import simulated
+        from simulation.network.verb import simulated
 
-    return simulated(arguments)
+        return simulated(arguments)

@@ -6,9 +6,10 @@ from typing import TextIO
 import numpy as np
 
 from simulation.network.flow_level.lanes import BITS, on_wire
+from simulation.network.flow_level.port_routes import DPORT
 from simulation.network.outcome import NetworkRun
 from simulation.network.packets import Network
-from simulation.network.tables import flow_line
+from simulation.network.tables import address_text
 
 
 class FlowFile:
@@ -17,7 +18,7 @@ class FlowFile:
     def __init__(self, path: Path, network: Network) -> None:
         self.path, self._payload = path, network.conf.payload_bytes
         self._ways = network.ways
-        self._known: dict[tuple[int, int], tuple[int, int]] = {}
+        self._known: dict[tuple[int, int, int], tuple[str, int]] = {}
         self._written = np.zeros(0, np.bool_)
         self._file: TextIO | None = None
 
@@ -28,11 +29,13 @@ class FlowFile:
             self._file = self.path.open("w", encoding="ascii")
             self._written = np.zeros(len(run.end), np.bool_)
         new = np.flatnonzero((run.end >= 0) & ~self._written)
-        for place in new[np.argsort(run.end[new], kind="stable")].tolist():
-            source, target, size = int(run.source[place]), int(run.target[place]), int(run.size[place])
-            start, end = int(run.start[place]), int(run.end[place])
-            ideal = self._ideal(source, target, size)
-            self._file.write(flow_line(source, target, int(run.sport[place]), size, start, end - start, ideal))
+        new = new[np.argsort(run.end[new], kind="stable")]
+        columns = run.source, run.target, run.size, run.sport, run.start, run.end - run.start
+        for source, target, size, *its in zip(*(column[new].tolist() for column in columns), strict=True):
+            known = self._known.get((source, target, size))
+            ends, ideal = known or self._facts(source, target, size)
+            sport, start, took = its
+            self._file.write(f"{ends} {sport} {DPORT} {size} {start} {took} {ideal}\n")
         self._written[new] = True
         self._file.flush()
 
@@ -41,10 +44,10 @@ class FlowFile:
         if self._file:
             self._file.close()
 
-    def _ideal(self, source: int, target: int, size: int) -> int:
-        """ns of the flow alone: round trip, and its bytes with headers over the slowest link."""
-        if (source, target) not in self._known:
-            self._known[source, target] = self._ways.ideal_trip(source, target, self._payload)
-        rtt, bps = self._known[source, target]
+    def _facts(self, source: int, target: int, size: int) -> tuple[str, int]:
+        """The addresses, and ns of the flow alone: round trip, and its bytes with headers over the slowest link."""
+        rtt, bps = self._ways.ideal_trip(source, target, self._payload)
         sent: int = on_wire(size, self._payload)[0]
-        return rtt + sent * BITS // bps
+        found = f"{address_text(source)} {address_text(target)}", rtt + sent * BITS // bps
+        self._known[source, target, size] = found
+        return found

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import llvmlite
@@ -28,8 +28,10 @@ def file_of(folder: Path, sources: Sequence[str], entry: str) -> Path | None:
     """
     texts = [(folder / f"{name}.py").read_bytes() for name in sources] + [Path(__file__).read_bytes()]
     versions = [sys.version, llvmlite.__version__, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
-    with suppress(PackageNotFoundError):
-        versions.append(version("numba"))
+    numba = PathFinder.find_spec("numba")  # importlib.metadata takes longer to import than the code to load
+    with suppress(OSError):
+        if numba and numba.origin:
+            texts.append(Path(numba.origin).with_name("_version.py").read_bytes())
     with suppress(RuntimeError):
         caches = Path(os.environ.get("NUMBA_CACHE_DIR") or Path.home() / ".cache" / "clusterdyno" / "compiled")
         return caches / hashlib.sha256(b"".join(texts) + " ".join(versions).encode()).hexdigest()[:16] / f"{entry}.o"

@@ -239,8 +239,9 @@ def begin(
 def _starting(routes: Routes, flows: Records, ports: int) -> Ints:
     """How many flows may leave by each port."""
     found = np.zeros(ports, np.int64)
-    pairs, numbers = np.unique(np.stack([flows["source"], flows["target"]]), axis=1, return_counts=True)
-    for source, target, number in zip(pairs[0].tolist(), pairs[1].tolist(), numbers.tolist(), strict=True):
+    pairs, numbers = np.unique(flows["source"] * len(routes.begin) + flows["target"], return_counts=True)
+    for pair, number in zip(pairs.tolist(), numbers.tolist(), strict=True):
+        source, target = divmod(pair, len(routes.begin))
         first = int(routes.begin[source, target])
         found[routes.hops[first : first + int(routes.counts[source, target])]] += number
     return found

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -58,11 +59,10 @@ def routes_of(fabric: Fabric, down: NDArray[np.bool_] | None = None) -> Routes:
     hops: list[int] = []
     ends = [node for node in nodes if fabric.roles[node] in (GPU, NVSWITCH)]
     for end in ends:
-        for node in nodes:
-            found = ways.next_ports(node, end) if node != end else ()
-            if found:
-                begin[node, end], count[node, end] = len(hops), len(found)
-                hops += found
+        found = [ways.next_ports(node, end) if node != end else () for node in nodes]
+        its = np.fromiter(map(len, found), np.int64, len(found))
+        begin[:, end], count[:, end] = np.where(its, len(hops) + np.cumsum(its) - its, 0), its
+        hops += chain.from_iterable(found)
     found_hops, peer = np.array(hops, dtype=np.int64), np.array(ways.peer, dtype=np.int64)
     longest, starts = 0, np.array(ends, dtype=np.int64)
     for end in ends:

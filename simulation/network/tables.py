@@ -1,4 +1,4 @@
-"""Writes what SimAI's ns-3 writes: the times of the rows of an iteration, and one line for each flow."""
+"""Writes what SimAI's ns-3 writes: the times of the rows of an iteration."""
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -184,11 +184,6 @@ def _single(value: float) -> float:
     """A number as a 32-bit float holds it."""
     rounded: float = struct.unpack("f", struct.pack("f", value))[0]
     return rounded
-
-
-def flow_line(source: int, target: int, sport: int, size: int, start_ns: int, fct_ns: int, ideal_ns: int) -> str:
-    """One finished flow as in *fct.txt: addresses, ports, bytes, start, duration, and duration alone in the network."""
-    return f"{address_text(source)} {address_text(target)} {sport} 100 {size} {start_ns} {fct_ns} {ideal_ns}\n"
 
 
 def address_text(node: int) -> str:

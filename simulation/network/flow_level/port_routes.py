@@ -209,14 +209,17 @@ class PortRoutes:
         return path
 
     def first_links(self, source: int, target: int) -> tuple[Link, ...]:
-        """The links of these kinds; none between a node and itself."""
+        """The links of these kinds."""
         return tuple([self.kinds[kind] for kind in self.first_kinds(source, target)])
 
     def first_kinds(self, source: int, target: int) -> tuple[int, ...]:
-        """The kinds of the links between two nodes on the first of the shortest ways; switches remember theirs."""
-        if source == target:
+        """The kinds of the links between two nodes on the first of the shortest ways; switches remember theirs. None
+        between a node and itself, and where there is no way.
+        """
+        ports = self.next_ports(source, target) if source != target else ()
+        if not ports:
             return ()
-        port = self.next_ports(source, target)[0]
+        port = ports[0]
         following = self.peer[port]
         rest = self._kinds_to.get((following, target))
         if rest is None:

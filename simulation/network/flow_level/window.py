@@ -14,11 +14,8 @@ def window_bytes(ways: PortRoutes, gpus: int, payload: int, *, some: bool = Fals
     """
     some = some and gpus > ALL_PAIRS
     targets = [*range(0, gpus, gpus // ALL_PAIRS if some else 1), gpus - 1]
-    largest = longest = 0
-    for source in (0, 1, gpus - 1) if some else range(gpus):
-        for target in targets:
-            if source != target and ways.next_ports(source, target):
-                rtt, slowest = round_trip(ways.first_links(source, target), payload)
-                longest = max(longest, rtt)
-                largest = max(largest, rtt * slowest // BITS)
-    return largest, longest
+    sources = (0, 1, gpus - 1) if some else range(gpus)
+    kinds = {ways.first_kinds(source, target) for source in sources for target in targets} - {()}
+    trips = [round_trip(tuple([ways.kinds[kind] for kind in each]), payload) for each in kinds]
+    largest = max((rtt * slowest // BITS for rtt, slowest in trips), default=0)
+    return largest, max((rtt for rtt, _slowest in trips), default=0)
