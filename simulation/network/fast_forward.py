@@ -185,7 +185,7 @@ class FastForward:
             self._advance(rank, now + self.job.collectives[number].end_gap_ns + TURN_NS)
 
     def _end_queued(self, rank: int, number: int, now: int) -> None:
-        """What ran of a rank's queue has ended: the next one takes its place."""
+        """The running collective of a rank's queue has ended: the next one takes its place."""
         queue = self._queues[rank]
         if queue.running != number or self.end[number, rank] > now:
             return

@@ -60,8 +60,9 @@ LINK = _record("order following")
 SLOT = _record("first last")
 # A step of a program (see rank_steps); the place of a rank in its own, the collective that it waits for, when it came
 # to the end of its steps and when all was done (NONE: not yet), and how many times as long as others it computes; its
-# team, how many of the team's collectives it took, and whether it waits for the next (see turns). A part is what a rank has of a collective: how many of its flows are not complete yet, when the rank came to it, when it
-# ended (NONE: not yet), the time from its end to the next step (ns), and whether the rank adds (see rank_steps).
+# team, how many of the team's collectives it took, and whether it waits for the next (see turns). A part is what a rank
+# has of a collective: how many of its flows are not complete yet, when the rank came to it, when it ended (NONE: not
+# yet), the time from its end to the next step (ns), and whether the rank adds (see rank_steps).
 STEP = _record("kind value")
 RANK = _record("place waits_for walked ended team took idle", "slowness")
 PART = _record("issue_begin issue_end pending begin end end_gap adds")
@@ -96,7 +97,8 @@ class Simulation(NamedTuple):
     """All that the loop reads and writes; `members[port.member_begin:]` are a GPU's flows in their turn.
 
     `parts[collective, rank]` names its flows in `issued`; `queues[rank]` has how many collectives that do not block are
-    not done, then these, of which the first runs; `taken[team]` how many a team took, then these. `usage[port, bin]` are bytes; a bin is 2**totals.bin_shift ns.
+    not done, then these, of which the first runs; `taken[team]` how many a team took, then these.
+    `usage[port, bin]` are bytes; a bin is 2**totals.bin_shift ns.
     `orders` are random numbers, by which starts are shuffled.
     """
 

@@ -1,8 +1,9 @@
 """Lets ranks work through their steps: compute, take part in collectives, wait for them; compiled by numba.
 
 Rules of SimAI's training loop: a rank computes, and waits for collectives that block; those that do not block queue up,
-of which one runs at a time and then the latest, in one order for all ranks of a team (see turns). A rank's part of a collective ends with its last flow. A send to the
-next stage of a pipeline neither blocks nor queues; its receiver has a part of it that blocks.
+of which one runs at a time and then the latest, in one order for all ranks of a team (see turns). A rank's part of a
+collective ends with its last flow. A send to the next stage of a pipeline neither blocks nor queues; its receiver has a
+part of it that blocks.
 """
 
 import numpy as np

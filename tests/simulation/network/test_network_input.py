@@ -321,8 +321,9 @@ def test_an_option_that_no_workload_can_use_is_refused(
 ) -> None:
     workload = tmp_path / "job.txt"
     workload.write_text(HEADER + ROW, encoding="utf-8")
+    given = ["-n", str(TOPOLOGY), "-w", str(workload), *words]
     for level in ("packet", "flow"):
-        assert message in refused(["-n", str(TOPOLOGY), "-w", str(workload), *words, "--level", level], tmp_path, capsys)
+        assert message in refused([*given, "--level", level], tmp_path, capsys)
 
 
 def test_a_straggler_without_a_job_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
