@@ -23,6 +23,7 @@ from simulation.network.packets import Network, ensure_compiled
 from simulation.network.profiles import Instance, Profile, Profiles, Sketch
 from simulation.network.request import Wishes
 from simulation.network.routing import Ints, Places, Ports
+from simulation.network.turns import QueueOfRank, teams_of
 
 MOST_FLOWS = 1 << 20  # of a run that keeps them
 NEGLIGIBLE = 0.005  # of a part's time, for which the next one may overlap it as if alone
@@ -85,7 +86,8 @@ class FastForward:
         self.begin, self.end = np.full(shape, NOT_YET, np.int64), np.full(shape, NOT_YET, np.int64)
         self.walked, self.finished = (np.full(job.ranks, NOT_YET, np.int64) for _each in range(2))
         self._place = [0] * job.ranks
-        self._queues: list[list[int]] = [[] for _rank in range(job.ranks)]
+        orders = [list[int]() for _rank in range(job.ranks)]
+        self._queues = [QueueOfRank(orders[team]) for team in teams_of(job)]
         self._waits: list[int | None] = [None] * job.ranks
         self._events: list[tuple[int, int, int, int, int]] = []
         self._planned = self._now = 0
@@ -150,7 +152,7 @@ class FastForward:
             now += TURN_NS
             self._place[rank] += 1
         self.walked[rank] = now
-        if not self._queues[rank]:
+        if self._queues[rank].running is None:
             self.finished[rank] = now
 
     def _come(self, rank: int, now: int) -> None:
@@ -163,8 +165,8 @@ class FastForward:
         if self.begin[number, rank] < 0:
             self.begin[number, rank] = now
         if phase.mode == QUEUES:
-            self._queues[rank].append(number)
-            if len(self._queues[rank]) == 1:
+            self._queues[rank].waiting.append(number)
+            if self._queues[rank].running is None:
                 self._run_queue(rank, now)
         else:
             self._issue(rank, number, now)
@@ -183,28 +185,22 @@ class FastForward:
             self._advance(rank, now + self.job.collectives[number].end_gap_ns + TURN_NS)
 
     def _end_queued(self, rank: int, number: int, now: int) -> None:
-        """The first of a rank's queue has ended: the latest takes its place."""
+        """The running collective of a rank's queue has ended: the next one takes its place."""
         queue = self._queues[rank]
-        if not queue or queue[0] != number or self.end[number, rank] > now:
+        if queue.running != number or self.end[number, rank] > now:
             return
-        self._next_queued(rank)
+        queue.running = None
         self._run_queue(rank, now)
-        if not queue and self.walked[rank] >= 0 and self.finished[rank] < 0:
+        if queue.running is None and self.walked[rank] >= 0 and self.finished[rank] < 0:
             self.finished[rank] = max(now + self.job.collectives[number].end_gap_ns, int(self.walked[rank]))
 
-    def _next_queued(self, rank: int) -> None:
-        queue = self._queues[rank]
-        last = queue.pop()
-        if queue:
-            queue[0] = last
-
     def _run_queue(self, rank: int, now: int) -> None:
-        """Issue the first of a queue, and those after it while they have nothing to send."""
+        """Issue the next of a queue of which none runs, and those after it while they have nothing to send."""
         queue = self._queues[rank]
-        while queue and self._issue(rank, queue[0], now):
-            self._next_queued(rank)
-        if queue and self.end[queue[0], rank] >= 0:
-            self._plan(max(int(self.end[queue[0], rank]), now), ENDS, rank, queue[0])
+        while queue.take() and queue.running is not None and self._issue(rank, queue.running, now):
+            queue.running = None
+        if queue.running is not None and self.end[queue.running, rank] >= 0:
+            self._plan(max(int(self.end[queue.running, rank]), now), ENDS, rank, queue.running)
 
     def _issue(self, rank: int, number: int, now: int) -> bool:
         """A rank begins its part; returns whether it has none."""
@@ -265,7 +261,7 @@ class FastForward:
                 self.end[number, rank] = end
                 if self._waits[rank] == number:
                     self._plan(end, RESUMES, rank, number)
-                elif self._queues[rank] and self._queues[rank][0] == number:
+                elif self._queues[rank].running == number:
                     self._plan(end, ENDS, rank, number)
             count = len(sketch.size)
             cluster.ends.append(found.end[place : place + count])

@@ -27,6 +27,7 @@ from simulation.network.packet_state import (
     Records,
 )
 from simulation.network.routing import Ints
+from simulation.network.turns import teams_of
 
 TURN_NS = 1  # that a step takes besides its computation
 ODD_RING = 8
@@ -230,6 +231,7 @@ def work_of(job: Job, latency_ns: int, slowness: Mapping[int, float], *, apart: 
     ranks = np.zeros(job.ranks, RANK)
     ranks["waits_for"] = ranks["walked"] = ranks["ended"] = NONE
     ranks["place"] = np.array(begins)[job.program_of]
+    ranks["team"] = teams_of(job)
     ranks["slowness"] = [slowness.get(rank, 1.0) for rank in range(job.ranks)]
     flows = collected.columns()
     records = _flow_records(flows, latency_ns, job.ranks, apart=apart)

@@ -26,7 +26,7 @@ _KINDS = {
     "wheel": state.SLOT, "links": state.LINK, "totals": state.TOTALS, "ranks": state.RANK, "steps": state.STEP,
     "parts": state.PART, "filled": np.dtype(np.uint64), "path": np.dtype(np.int32), "back": np.dtype(np.int32),
 }  # fmt: skip
-_TABLES = {"parts", "queues", "path", "back", "usage", "route_begin", "route_count"}  # of two dimensions
+_TABLES = {"parts", "queues", "taken", "path", "back", "usage", "route_begin", "route_count"}  # of two dimensions
 _COLUMNS = *state.Simulation._fields[:-1], "down"  # the last field are the rules
 _TYPES = [_KINDS.get(name, np.dtype(np.int64)) for name in _COLUMNS]
 BEGIN_RANKS, RUN, FIND_PATHS, CHANGE_LINKS, PLAN_OUTAGE = range(5)

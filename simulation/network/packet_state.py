@@ -59,11 +59,12 @@ EVENT = _record("time order what about")
 LINK = _record("order following")
 SLOT = _record("first last")
 # A step of a program (see rank_steps); the place of a rank in its own, the collective that it waits for, when it came
-# to the end of its steps and when all was done (NONE: not yet), and how many times as long as others it computes. A
-# part is what a rank has of a collective: how many of its flows are not complete yet, when the rank came to it, when it
-# ended (NONE: not yet), the time from its end to the next step (ns), and whether the rank adds (see rank_steps).
+# to the end of its steps and when all was done (NONE: not yet), and how many times as long as others it computes; its
+# team, how many of the team's collectives it took, and whether it waits for the next (see turns). A part is what a rank
+# has of a collective: how many of its flows are not complete yet, when the rank came to it, when it ended (NONE: not
+# yet), the time from its end to the next step (ns), and whether the rank adds (see rank_steps).
 STEP = _record("kind value")
-RANK = _record("place waits_for walked ended", "slowness")
+RANK = _record("place waits_for walked ended team took idle", "slowness")
 PART = _record("issue_begin issue_end pending begin end end_gap adds")
 TOTALS = _record(
     "heap near timers free left planned now marks decreases pauses nacks lost done handled resent shuffled errors ended"
@@ -96,7 +97,8 @@ class Simulation(NamedTuple):
     """All that the loop reads and writes; `members[port.member_begin:]` are a GPU's flows in their turn.
 
     `parts[collective, rank]` names its flows in `issued`; `queues[rank]` has how many collectives that do not block are
-    not done, then these, of which the first runs. `usage[port, bin]` are bytes; a bin is 2**totals.bin_shift ns.
+    not done, then these, of which the first runs; `taken[team]` how many a team took, then these.
+    `usage[port, bin]` are bytes; a bin is 2**totals.bin_shift ns.
     `orders` are random numbers, by which starts are shuffled.
     """
 
@@ -114,6 +116,7 @@ class Simulation(NamedTuple):
     parts: Records
     issued: Ints
     queues: Ints
+    taken: Ints
     children: Ints
     members: Ints
     path: Places
@@ -228,7 +231,8 @@ def begin(
     return Simulation(
         ports, nodes, flows, packets, np.zeros(2 * room, EVENT), wheel, np.zeros(SLOTS // WORD, np.uint64),
         np.zeros(len(ports) + room, LINK), totals, work.ranks, work.steps, work.parts, work.issued,
-        np.zeros((rank_count, collectives + 1), np.int64), work.children,
+        np.zeros((rank_count, collectives + 1), np.int64), np.zeros((rank_count, collectives + 1), np.int64),
+        work.children,
         np.zeros(int(starting.sum()), np.int64), np.full((count, columns), NONE, np.int32),
         np.full((count, columns), NONE, np.int32), np.zeros(int(flows["pair"].max(initial=-1)) + 1, np.int64),
         np.zeros((len(ports), BINS), np.int64), routes.begin, routes.counts, routes.hops,

@@ -1,8 +1,9 @@
 """Lets ranks work through their steps: compute, take part in collectives, wait for them; compiled by numba.
 
 Rules of SimAI's training loop: a rank computes, and waits for collectives that block; those that do not block queue up,
-of which one runs at a time and then the latest. A rank's part of a collective ends with its last flow. A send to the
-next stage of a pipeline neither blocks nor queues; its receiver has a part of it that blocks.
+of which one runs at a time and then the latest, in one order for all ranks of a team (see turns). A rank's part of a
+collective ends with its last flow. A send to the next stage of a pipeline neither blocks nor queues; its receiver has a
+part of it that blocks.
 """
 
 import numpy as np
@@ -62,22 +63,44 @@ def queue_up(sim: Simulation, rank: int, collective: int) -> None:
     sim.parts[collective, rank].begin = sim.totals[0].now
     queue[0] += 1
     queue[queue[0]] = collective
-    if queue[0] == 1:
+    if queue[0] == 1 or sim.ranks[rank].idle:
         run_queue(sim, rank)
 
 
 @jit
 def run_queue(sim: Simulation, rank: int) -> None:
-    """Begin the first collective of a queue, and those after it while they have nothing to send."""
+    """Begin the next collective of a queue of which none runs, and those after it while they have nothing to send."""
     queue = sim.queues[rank]
-    while queue[0] > 0 and issue(sim, rank, queue[1]):
-        latest_first(queue)
+    while queue[0] > 0 and take(sim, rank) and issue(sim, rank, queue[1]):
+        drop_first(queue)
 
 
 @jit
-def latest_first(queue: Ints) -> None:
-    """The first collective of a queue is done: the latest takes its place."""
-    queue[1] = queue[queue[0]]
+def take(sim: Simulation, rank: int) -> bool:
+    """Bring to the front what the team takes next, or the latest if nobody has; returns whether it is in the queue."""
+    queue, state = sim.queues[rank], sim.ranks[rank]
+    order, place = sim.taken[state.team], queue[0]
+    if state.took == order[0]:
+        order[0] += 1
+        order[order[0]] = queue[place]
+    wanted = order[state.took + 1]
+    while place > 0 and queue[place] != wanted:
+        place -= 1
+    state.idle = place == 0
+    if state.idle:
+        return False
+    for behind in range(place, 1, -1):
+        queue[behind] = queue[behind - 1]
+    queue[1] = wanted
+    state.took += 1
+    return True
+
+
+@jit
+def drop_first(queue: Ints) -> None:
+    """The first collective of a queue is done."""
+    for place in range(1, queue[0]):
+        queue[place] = queue[place + 1]
     queue[0] -= 1
 
 
@@ -92,8 +115,8 @@ def count_down(sim: Simulation, collective: int, rank: int) -> None:
         return
     part.end = now
     queue = sim.queues[rank]
-    if queue[0] > 0 and queue[1] == collective:
-        latest_first(queue)
+    if queue[0] > 0 and queue[1] == collective and not sim.ranks[rank].idle:
+        drop_first(queue)
         run_queue(sim, rank)
     if sim.ranks[rank].waits_for == collective:
         sim.ranks[rank].waits_for = NONE

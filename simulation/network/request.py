@@ -17,8 +17,8 @@ from simulation.flows.choice import nvls_missing
 from simulation.flows.collective import FlowWish, make, make_original
 from simulation.flows.copies import Schedules, in_copies
 from simulation.flows.groups import ParallelSizes, RankGroup
-from simulation.flows.names import ALL_REDUCE, AUTO
-from simulation.flows.train import ALGORITHM_NAMES, FlowSchedule
+from simulation.flows.names import ALL_REDUCE, AUTO, SEND_RECEIVE
+from simulation.flows.train import ALGORITHM_NAMES, NVLS, NVLS_TREE, TREE, FlowSchedule
 from simulation.network.conf import NetworkConf, read_conf
 from simulation.network.job import Job, ScheduleMaker
 from simulation.network.job_reading import (
@@ -111,6 +111,8 @@ def read_request(arguments: argparse.Namespace, mistakes: MistakeList, *, packet
 
         faults = measured_faults(arguments.what_if, fabric, mistakes, packets=packets)
     jobs = _jobs(arguments, fabric, mistakes)
+    if len(jobs) == len(arguments.workload or ()):
+        _check_of_use(arguments, jobs, mistakes)
     if fabric and jobs:
         _check_stragglers(arguments, jobs, fabric.gpus, mistakes)
     with mistakes.noted():
@@ -176,6 +178,8 @@ def _check_together(arguments: argparse.Namespace, mistakes: MistakeList) -> Non
     """Options that would have no effect beside others."""
     if arguments.fast_forward and arguments.outage:
         mistakes.add("--fast-forward", None, "skips what --outage would meet: one of the two")
+    if arguments.dialect == SIMAI and arguments.algorithm in (AUTO, "tree"):
+        mistakes.add("--algorithm", arguments.algorithm, "the original has ring and nvls: no --dialect simai")
     if arguments.seed and arguments.seeds:
         mistakes.add("--seed, --seeds", None, "one of the two")
     if arguments.op:
@@ -186,6 +190,19 @@ def _check_together(arguments: argparse.Namespace, mistakes: MistakeList) -> Non
     for flag, value in own:
         if value is not None and arguments.workload:
             mistakes.add(flag, value, "is for --op; a workload says it itself")
+
+
+def _check_of_use(arguments: argparse.Namespace, jobs: Sequence[Job], mistakes: MistakeList) -> None:
+    """Options for workloads of which none has what they are for."""
+    collectives = [each for job in jobs for each in job.collectives]
+    if not jobs:
+        return
+    if arguments.schedule != ONE_F_ONE_B and all(each.op != SEND_RECEIVE for each in collectives):
+        mistakes.add("--schedule", arguments.schedule, "no workload has stages (pp above 1)")
+    reduced = {flows.algorithm for each in collectives if each.op == ALL_REDUCE for flows in each.schedules}
+    wanted = {"nvls": {NVLS, NVLS_TREE}, "tree": {TREE}}.get(arguments.algorithm, reduced)
+    if arguments.dialect != SIMAI and not wanted & reduced and wanted is not reduced:
+        mistakes.add("--algorithm", arguments.algorithm, f"no {ALL_REDUCE} of a workload can take it on this network")
 
 
 def _check_operation(arguments: argparse.Namespace, mistakes: MistakeList) -> None:

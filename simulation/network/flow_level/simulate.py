@@ -20,6 +20,7 @@ from simulation.network.flow_level.work import NOT_YET, Work
 from simulation.network.job import Job
 from simulation.network.looks import Looks
 from simulation.network.tables import RankTimes
+from simulation.network.turns import teams_of
 
 MOST_IN_LISTS = 20_000  # flows that plain Python moves sooner than they are worth compiling for
 FEW = 1000  # flows that plain Python moves sooner than compiled code is loaded
@@ -234,8 +235,9 @@ def simulate(
     def worked(of: Classes) -> Work:
         built, module = _built(of, lanes, model, alone.where)
         work = Work(built, module, job.collectives, wishes.latency_ns, alone.took)
+        teams = teams_of(job, of.likeness.ranks)
         for kind, rank in of.first_rank.items():
-            work.add(kind, job.phases(rank), wishes.slowness.get(rank, 1.0))
+            work.add(kind, job.phases(rank), wishes.slowness.get(rank, 1.0), teams[rank])
         _go(work, built, alone, (lambda: finished(found(of, work))) if finished and of is classes else lambda: None)
         return work
 

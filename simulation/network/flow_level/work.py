@@ -1,7 +1,7 @@
 """Lets ranks work through their steps at flow level: compute, take part in collectives, wait for them, send.
 
 The rules are those of the packet level (rank_steps): a rank waits for collectives that block; those that do not block
-queue up, of which one runs at a time and then the latest.
+queue up, of which one runs at a time and then the latest, in one order for all ranks of a team (see turns).
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from simulation.network.flow_level.fluid_state import ACTIVE, ENDED, EVENTS, NOW
 from simulation.network.flow_level.hops import PROCESSING_NS
 from simulation.network.flow_level.quotient import Built
 from simulation.network.job import QUEUES, SENDS, GroupCollective, JobPhase
+from simulation.network.turns import QueueOfRank
 
 TURN_NS = 1  # that a step takes besides its computation
 SLICE = 1 << 16  # events between two looks at Ctrl-C
@@ -21,12 +22,12 @@ NOT_YET = -1.0
 class _Worker:
     """Where a kind of ranks is in its phases, and whether the computation of the next one is done."""
 
-    def __init__(self, program: list[JobPhase], slowness: float) -> None:
+    def __init__(self, program: list[JobPhase], slowness: float, order: list[int]) -> None:
         self.program, self.slowness = program, slowness
         self.place = 0
         self.computed = self.turning = False
         self.waits_for = -1
-        self.queue: list[int] = []
+        self.queue = QueueOfRank(order)
         self.walked = self.ended = NOT_YET
 
 
@@ -48,13 +49,14 @@ class Work:
         self.begins: dict[tuple[int, int], float] = {}
         self.ends: dict[tuple[int, int], float] = {}
         self.workers: dict[int, _Worker] = {}
+        self._orders: dict[int, list[int]] = {}
         self._parts = {part: where for where, part in built.parts.items()}
         self._planned: list[tuple[float, int, int]] = []
         self._order = 0
 
-    def add(self, kind: int, program: list[JobPhase], slowness: float) -> None:
-        """Let a kind of ranks begin its steps at 0 ns; it computes `slowness` times as long as others."""
-        self.workers[kind] = _Worker(program, slowness)
+    def add(self, kind: int, program: list[JobPhase], slowness: float, team: int) -> None:
+        """Let a kind of ranks of a team begin its steps at 0 ns; it computes `slowness` times as long as others."""
+        self.workers[kind] = _Worker(program, slowness, self._orders.setdefault(team, []))
         self._plan(0.0, kind)
 
     def _plan(self, time: float, kind: int) -> None:
@@ -93,8 +95,8 @@ class Work:
         worker = self.workers.get(kind)
         if worker is None:
             return
-        if worker.queue and worker.queue[0] == number:
-            self._latest_first(worker)
+        if worker.queue.running == number:
+            worker.queue.running = None
             self._run_queue(kind, worker, now)
         if worker.waits_for == number:
             worker.waits_for = -1
@@ -111,14 +113,10 @@ class Work:
             self.ends[where] = now
         return where in self.ends
 
-    def _latest_first(self, worker: _Worker) -> None:
-        latest = worker.queue.pop()
-        if worker.queue:
-            worker.queue[0] = latest
-
     def _run_queue(self, kind: int, worker: _Worker, now: float) -> None:
-        while worker.queue and self.issue(worker.queue[0], kind, now):
-            self._latest_first(worker)
+        queue = worker.queue
+        while queue.take() and queue.running is not None and self.issue(queue.running, kind, now):
+            queue.running = None
 
     def _advance(self, kind: int, now: float) -> None:
         """Carry out the steps of a kind of ranks up to the next one that has to wait for flows."""
@@ -141,8 +139,8 @@ class Work:
                     self.begins[number, kind], self.ends[number, kind] = now, now + took
                     now += took + self.collectives[number].end_gap_ns
                 elif phase.mode == QUEUES:
-                    worker.queue.append(number)
-                    if len(worker.queue) == 1:
+                    worker.queue.waiting.append(number)
+                    if worker.queue.running is None:
                         self._run_queue(kind, worker, now)
                 elif not self.issue(number, kind, now) and phase.mode != SENDS:
                     worker.waits_for = number
@@ -156,7 +154,7 @@ class Work:
     def _finish(self, kind: int, worker: _Worker, now: float) -> None:
         if worker.walked < 0:
             worker.walked = now
-        if worker.queue:
-            worker.waits_for = worker.queue[0]
+        if worker.queue.running is not None:
+            worker.waits_for = worker.queue.running
         else:
             worker.ended = now

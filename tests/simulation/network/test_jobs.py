@@ -146,6 +146,19 @@ def test_a_straggler_costs_what_it_computes_longer(
         assert "--straggler" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("level", [(), ("--fast-forward",), ("--level", "flow")])
+def test_gradients_that_queue_up_behind_a_straggler_are_all_exchanged(
+    level: tuple[str, ...], fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # A fast rank has several to choose from when the slow one has only come to the first of them.
+    rows = [f"layer{number} 50000 NONE 0 50000 NONE 0 40000 ALLREDUCE 1000000" for number in range(6)]
+    job = workload(tmp_path / "job.txt", rows, "pp: 1 vpp: 1 ga: 1 all_gpus: 4 pp_comm: 0")
+    words = ["network", "--json", "-n", str(fabric), "-w", str(job), "-r", f"{tmp_path}/q-", "--straggler", "1:3"]
+    assert main([*words, *level]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["complete"] and answer["iteration_of_rank_0_us"] > 3 * 6 * 140
+
+
 def test_a_link_that_comes_back_costs_time_and_no_byte(
     fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

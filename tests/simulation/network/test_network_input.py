@@ -50,6 +50,8 @@ def refused(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["-w", "job.txt", "--vpp", "2"], "--vpp 2: is for --schedule interleaved"),
         (["--op", "AllReduce", "--size", "1M", "--vpp", "2", "--schedule", "interleaved"], "--vpp: is for -w"),
         (["--op", "AllReduce", "--size", "1M", "--schedule", "gpipe"], "--schedule: is for -w"),
+        (["-w", "job.txt", "--dialect", "simai", "--algorithm", "tree"], "--algorithm tree: the original has ring"),
+        (["-w", "job.txt", "--dialect", "simai", "--algorithm", "auto"], "--algorithm auto: the original has ring"),
         (["--op", "AllReduce", "--size", "1M", "--straggler", "3:1.3"], "--straggler: is for -w"),
         (["--op", "AllGather", "--size", "1M", "--algorithm", "tree"], "--algorithm tree: is for --op AllReduce"),
         (
@@ -304,6 +306,24 @@ def test_of_a_collective_all_mistakes_are_named_at_once(tmp_path: Path, capsys: 
         assert said in error
     error = refused(["-n", str(tmp_path / "no"), *words], tmp_path, capsys)
     assert "no: No such file" in error and "--size 0: is zero" in error
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--schedule", "gpipe"], "--schedule gpipe: no workload has stages"),
+        (["--schedule", "interleaved", "--vpp", "2"], "--schedule interleaved: no workload has stages"),
+        (["--algorithm", "nvls"], "--algorithm nvls: no AllReduce of a workload can take it"),
+    ],
+)
+def test_an_option_that_no_workload_can_use_is_refused(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workload = tmp_path / "job.txt"
+    workload.write_text(HEADER + ROW, encoding="utf-8")
+    given = ["-n", str(TOPOLOGY), "-w", str(workload), *words]
+    for level in ("packet", "flow"):
+        assert message in refused([*given, "--level", level], tmp_path, capsys)
 
 
 def test_a_straggler_without_a_job_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
