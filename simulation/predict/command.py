@@ -50,7 +50,7 @@ AICB_NAMES = {
     "gbs": ("--global_batch",),
     "seq": ("--seq_length",),
 }
-"""What `workloads generate` and AICB call the same option."""
+"""Names of the same options in `workloads generate` and AICB."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
