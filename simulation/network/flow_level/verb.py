@@ -40,6 +40,7 @@ from simulation.topology.fabric import Fabric, names, port_names, tiers
 
 BUSIEST_SHOWN = 3
 LOSSY = "links have an error rate, but no packet is lost here"
+NO_LIMIT = "how much longer it takes to send lost packets again is not known here, --level packet tells"
 DOUBTS = {
     PAUSES: "not to be trusted: links are so long, or queues, that PFC pauses senders, which --level packet follows",
     LOSSES: f"not to be trusted: {LOSSY}",
@@ -227,18 +228,19 @@ def _assumed(request: NetworkRequest, run: FlowRun, data: dict[str, JsonValue]) 
 
 
 def _trust(request: NetworkRequest, run: FlowRun, ways: PortRoutes, data: dict[str, JsonValue]) -> str:
-    """How far the result can be trusted: by how much the worst of a sample were off."""
+    """How far the result can be trusted: by how much the worst of a sample were off; with losses there is no limit."""
     weak, marked = judged(run, ways, request.fabric, request.wishes.conf)
-    longer, shorter = LONGER_PERCENT[weak], SHORTER_PERCENT[weak]
+    are_lost = loses(request.fabric, request.wishes.conf)
+    longer, shorter = (None, None) if are_lost else (LONGER_PERCENT[weak], SHORTER_PERCENT[weak])
     data |= {"marks_expected": bool(marked), "weakness": weak}
     data |= {"worst_longer_percent": longer, "worst_shorter_percent": shorter}
-    are_lost = loses(request.fabric, request.wishes.conf)
     data |= counts(weak, are_lost=are_lost)
     lossy = f"; {LOSSY}" if weak in (MARKS, PAUSES) and are_lost else ""
     known = (
         f"of such runs, recorded of ns-3 or on random networks by packets, the worst makespan was {longer} % longer "
     )
     known += f"and another one {shorter} % shorter, which is no limit for others"
+    known = NO_LIMIT if are_lost else known
     if weak == MARKS:
         return f"not to be trusted: {_told(marked, request.fabric, ways)}, which --level packet follows{lossy}; {known}"
     return f"{DOUBTS.get(weak, 'no marks, pauses, queues or drift are expected')}{lossy}; {known}"

@@ -58,7 +58,8 @@ def test_it_is_ns3s_time_within_half_a_percent_or_at_most_as_wrong_as_it_says(
     name: str, runs: dict[str, FlowLevelRun]
 ) -> None:
     weak, found = runs[name].weakness, errors(name, runs[name].run)
-    assert -SHORTER_PERCENT[weak] < longer(found) < LONGER_PERCENT[weak]
+    if weak != LOSSES:
+        assert -SHORTER_PERCENT[weak] < longer(found) < LONGER_PERCENT[weak]
     if weak == SURE:
         assert abs(found.makespan) < PACKETS_LONGER.get(name, 0.5)
         assert abs(found.zero) < PACKETS_LONGER.get(name, 0.5)
@@ -71,7 +72,7 @@ def test_what_it_says_is_what_the_worst_recorded_run_took_longer(runs: dict[str,
     for name, found in runs.items():
         worst[found.weakness] = max(worst.get(found.weakness, 0.0), longer(errors(name, found.run)))
     assert worst[COLLISIONS] == pytest.approx(RECORDED_LONGER[COLLISIONS], abs=0.2)
-    assert math.ceil(worst[SURE]) == LONGER_PERCENT[SURE] and math.ceil(worst[LOSSES]) == LONGER_PERCENT[LOSSES]
+    assert math.ceil(worst[SURE]) == LONGER_PERCENT[SURE]
 
 
 WARNED_IN_VAIN = {"dp2_err1e-4_g16_A100", "dp4tp8_16M_g32_hpn_dualtor", "dp8_wgar_g16_A100"}
@@ -133,15 +134,23 @@ def test_links_that_lose_packets_are_not_to_be_trusted_to_fair_rates(
 ) -> None:
     lossy = ["-g", "16", "-gt", "H100", "-bw", "100Gbps", "-er", "0.0001", "--output", str(tmp_path / "lossy")]
     assert main(["topology", *lossy]) == 0
+    capsys.readouterr()
     words = ["-n", str(tmp_path / "lossy"), "-r", f"{tmp_path}/", "--op", "AllReduce", "--size", "1M"]
-    assert main(["network", *words, "--level", "flow"]) == 0
-    assert "not to be trusted: links have an error rate" in capsys.readouterr().out
+    assert main(["network", *words, "--level", "flow", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["weakness"], told["worst_longer_percent"], told["worst_shorter_percent"]) == (LOSSES, None, None)
+    assert main(["network", *words, "--level", "flow", "--force"]) == 0
+    said = capsys.readouterr().out
+    assert "not to be trusted: links have an error rate" in said and "send lost packets again is not known" in said
     (tmp_path / "lossy.conf").write_text("ERROR_RATE_PER_LINK 0.0001\n", encoding="utf-8")
     spines = ["-n", str(DATA / "topology" / "specx32_H100_400G_psn4"), "--conf", str(tmp_path / "lossy.conf")]
     words = [*spines, "-r", f"{tmp_path}/m-", "--op", "AllToAll", "--size", "32M"]
     assert main(["network", *words, "--level", "flow"]) == 0
     said = capsys.readouterr().out
     assert "not to be trusted: ECN marks" in said and "links have an error rate, but no packet is lost here" in said
+    assert "the worst makespan" not in said
+    assert main(["network", *spines[:2], *words[6:], "-r", f"{tmp_path}/n-", "--level", "flow"]) == 0
+    said = capsys.readouterr().out
     assert "the worst makespan was 285 % longer and another one 15 % shorter, which is no limit for others" in said
 
 
