@@ -53,10 +53,10 @@ class ParallelSizes:
     def expert_dp(self) -> int:
         return self.dp // self.ep
 
-    def mistakes(self) -> MistakeList:
-        """Sizes that are inconsistent, named as on the command line."""
+    def mistakes(self, total: str = "--ranks") -> MistakeList:
+        """Sizes that are inconsistent, named as on the command line; `total` is what all ranks are called there."""
         found = MistakeList()
-        sizes = {"--ranks": self.ranks, "--gpus-per-server": self.per_server}
+        sizes = {total: self.ranks, "--gpus-per-server": self.per_server}
         sizes |= {"--tp": self.tp, "--pp": self.pp, "--ep": self.ep}
         for flag, value in sizes.items():
             if value < 1:
@@ -64,11 +64,12 @@ class ParallelSizes:
         if found.mistakes:
             return found
         if self.ranks % self.per_server:
-            found.add("--ranks", self.ranks, f"must be a multiple of --gpus-per-server {self.per_server}")
+            found.add(total, self.ranks, f"must be a multiple of --gpus-per-server {self.per_server}")
         if self.ranks % (self.tp * self.pp):
-            found.add("--ranks", self.ranks, f"must be a multiple of --tp {self.tp} times --pp {self.pp}")
+            stages = f" times --pp {self.pp}" if self.pp > 1 else ""
+            found.add(total, self.ranks, f"must be a multiple of --tp {self.tp}{stages}")
         elif self.dp % self.ep:
-            found.add("--ep", self.ep, f"must divide the {self.dp} data-parallel ranks (--ranks / --tp / --pp)")
+            found.add("--ep", self.ep, f"must divide the {self.dp} data-parallel ranks")
         return found
 
     def holds(self, kind: str, rank: int) -> bool:

@@ -57,7 +57,7 @@ def micro_batches_of(rows: Sequence[object], count: int, place: str) -> MicroBat
         runs = np.flatnonzero(np.diff(edges) > (count - 1) * length)
         if len(runs):
             return MicroBatches(int(edges[runs[0]]) + 1, length)
-    raise input_problem(place, f"ga: {count}", "the rows are no so many equal micro-batches, one after another")
+    raise input_problem(place, f"ga: {count}", f"the rows are not {count} equal micro-batches, one after another")
 
 
 def check_stages(stages: Stages, sent_bytes: int, batches: MicroBatches, place: str) -> None:

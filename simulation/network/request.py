@@ -159,7 +159,7 @@ def _check_options(arguments: argparse.Namespace, mistakes: MistakeList) -> None
     if arguments.trace in STDOUT_NAMES:
         mistakes.add("--trace", arguments.trace, "is where the summary goes: name a file")
     if arguments.output is not None:
-        mistakes.add("--output", arguments.output, "two files are written: -r PREFIX names them")
+        mistakes.add("--output", arguments.output, "several files are written: -r PREFIX names them")
     _check_numbers(arguments, mistakes)
     _check_engine(arguments, mistakes)
     _check_together(arguments, mistakes)
@@ -319,7 +319,7 @@ def _collective(arguments: argparse.Namespace, fabric: Fabric, schedules: Schedu
     ep = 1 if arguments.ep is None else arguments.ep
     tp = (gpus if kind == "TP" else 1) if arguments.tp is None else arguments.tp
     sizes = ParallelSizes(ranks=gpus, per_server=_per_server(fabric, original=original), tp=tp, ep=ep)
-    mistakes.mistakes += sizes.mistakes().mistakes
+    mistakes.mistakes += sizes.mistakes(f"{arguments.network}: GPUs").mistakes
     mistakes.check()
     groups = groups_by_kind(sizes, fabric, original=original, kinds=(kind,))
     if not groups.get(kind):

@@ -107,7 +107,7 @@ def test_stages_that_do_not_fit_are_named(fabric: Path, tmp_path: Path, capsys: 
     path = pipeline(tmp_path)
     text = path.read_text(encoding="utf-8")
     for old, new, message in [
-        ("ga: 4", "ga: 5", "no so many equal micro-batches"),
+        ("ga: 4", "ga: 5", "the rows are not 5 equal micro-batches"),
         ("pp_comm: 10000", "pp_comm: 0", "must be the bytes of a transfer"),
     ]:
         path.write_text(text.replace(old, new), encoding="utf-8")

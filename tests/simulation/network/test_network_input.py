@@ -59,7 +59,7 @@ def refused(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
             "not possible here: the GPU's NVSwitches cannot",
         ),
         (["--op", "AllReduce", "--size", "1M", "--algorithm", "tree", "--pxn"], "not for --algorithm tree"),
-        (["--op", "AllReduce", "--size", "1M", "--tp", "3"], "must be a multiple of --tp 3"),
+        (["--op", "AllReduce", "--size", "1M", "--tp", "3"], "GPUs 8: must be a multiple of --tp 3"),
         (["--op", "AllReduce", "--size", "1M", "--group", "DP", "--tp", "8"], "its groups have one rank"),
     ],
 )
