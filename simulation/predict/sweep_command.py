@@ -54,7 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         example = "" if key in WORDS else ", such as 1,2,4"
         names = (f"--{key}", *AICB_NAMES.get(key, ()))
         parser.add_argument(*names, dest=f"list_{key}", action="append", metavar="LIST", help=text + example)
-    parser.add_argument("--target", metavar="TEXT", help='"1e12 tokens in 14 days": the fewest GPUs that reach it')
+    parser.add_argument(
+        "--target",
+        metavar="TEXT",
+        help=f'"1e12 tokens in 14 days": the fewest GPUs that reach it, in steps of {SERVER}',
+    )
     parser.add_argument("--price", type=float, metavar="X", help="of a GPU and hour: the cost of a million tokens")
     parser.add_argument(
         "--top", type=int, default=20, metavar="N", help="layouts that are shown (default: %(default)s)"
@@ -269,9 +273,9 @@ def _fewest(
     """The ranking of the fewest GPUs, in steps of SERVER, that make `needed` tokens a second; else one of none."""
     from simulation.predict.layouts import Ranking, powers
 
-    most = int(row["gpus"]) // SERVER
-    if not most:
-        raise input_problem("--gpus", row["gpus"], f"must be at least {SERVER} with --target")
+    most, rest = divmod(int(row["gpus"]), SERVER)
+    if not most or rest:
+        raise input_problem("--gpus", row["gpus"], f"must be a multiple of {SERVER} with --target")
 
     def enough(servers: int) -> bool:
         found = tried[servers] = _ranked(arguments, {**row, "gpus": str(SERVER * servers)}, machine, kept)

@@ -135,7 +135,7 @@ def test_a_rule_that_refuses_all_layouts_is_told(
 
 
 def test_a_target_for_a_model_that_does_not_fit_says_how_much_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([*SWEEP, "--gpus", "12", "--target", "2e9 tokens in 1 days", "--mbs", "1", "--cp", "1"]) == 1
+    assert cli.main([*SWEEP, "--gpus", "8", "--target", "2e9 tokens in 1 days", "--mbs", "1", "--cp", "1"]) == 1
     assert "the least memory is" in capsys.readouterr().err
 
 
@@ -183,6 +183,8 @@ def test_mistakes_of_a_sweep_are_told_together(capsys: pytest.CaptureFixture[str
     for told in ("--gpu TPU", "--gbs 0", "--target soon", "--top 0", "--dialect simai"):
         assert told in said
     assert "--tp x" in refused(capsys, *SWEEP, "--gpus", "8", "--tp", "x")
+    said = refused(capsys, *SWEEP, "--gpus", "12", "--target", "2e9 tokens in 1 day")
+    assert "--gpus 12: must be a multiple of 8 with --target" in said
     assert "--target 1.2.3 tokens" in refused(capsys, *SWEEP, "--target", "1.2.3 tokens in 1 day")
 
 
