@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, median_high
 from typing import Literal, TypeGuard
 
 from common.statistics import scatter
@@ -146,10 +146,12 @@ def _figures(case: str, record: RoundRecord) -> list[_Figure]:
 
 
 def _of_hosts(record: RoundRecord) -> Iterator[_Figure]:
-    """The busbw of each size by host; of a search of all: it is not made again of few hosts."""
+    """The busbw of each size by host, of two pairs the better, as the other host of one may be the slow one; of a
+    search of all: it is not made again of few hosts.
+    """
     names = {node.node_rank: node.host for node in record.nodes}
     is_search = any(step.get("pattern") == "adaptive" for step in record.steps)
-    for size, values in sorted(busbw_of_hosts(record.steps, names).items()):
+    for size, values in sorted(busbw_of_hosts(record.steps, names, median_high).items()):
         good = {host: value for host, value in values.items() if host in names.values() and _is_good(value)}
         if good:
             every = [*good.values()]

@@ -249,7 +249,8 @@ class Climb:
             without = {*record.out, *record.unsteady, *self._untested}
             for kind, levels in usual_of(loaded, without, self.usual).items():
                 self.measured.setdefault(kind, {}).update(levels)
-            self.measured_cases |= levels_of(loaded, without)
+            if not record.reasons:  # else what was measured is doubted
+                self.measured_cases |= levels_of(loaded, without)
         return self._took[loaded.folder.name]
 
     def _say_how_often(self, record: RungRecord) -> None:

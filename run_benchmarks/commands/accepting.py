@@ -322,7 +322,7 @@ def recorded(path: Path, vendor: str, nproc: int | None) -> AcceptRecord:
     try:
         found = AcceptRecord.model_validate_json(read_bounded(path, MAX_RECORD_BYTES))
     except (OSError, ValidationError) as error:
-        allowed = f"the accept.json of an acceptance, of schema {SCHEMA_VERSION}: an older one is to be saved anew"
+        allowed = f"the accept.json of an acceptance, of schema 8 to {SCHEMA_VERSION}: an older one is to be saved anew"
         raise InputProblems([Problem("--against", "", str(path), allowed)]) from error
     _refuse_unlike(found, path, vendor, found.nproc if nproc is None else nproc)
     return found

@@ -223,8 +223,8 @@ def _add_accept(parser: VerbParser) -> None:
     add("--rungs", metavar="A,B", default="health,single,network,whole", help="of health, single, network, whole")
     add("--budget", metavar="TIME", default="1h", help="for all rungs together, such as 90s, 30m or 2h")
     add("--nproc", metavar="N", type=int, help="processes, and devices, of a host (default: as many as most have)")
-    add("--against", metavar="F", type=Path, help="accept.json of an acceptance, whose devices these have to match")
-    add("--save-expected", metavar="F", type=new_path, help="keep what the accepted devices measured, for --against")
+    add("--against", metavar="F", type=Path, help="accept.json of an acceptance, whose figures these have to match")
+    add("--save-expected", metavar="F", type=new_path, help="keep what accepted hosts measured, for --against")
     add("--force", action="store_true", help=f"{FORCE}: that of --save-expected")
 
 

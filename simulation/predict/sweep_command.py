@@ -35,6 +35,7 @@ _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 TARGET = re.compile(rf"(?P<tokens>{_NUMBER}(?:e[0-9]{{1,3}})?)\s*tokens\s+in\s+(?P<days>{_NUMBER})\s*days?")
 SECONDS_A_DAY = 86400
 SERVER = 8
+RULES = 2  # of layouts and their times: one more where they change, so that no older sweep is gone on with
 """GPUs by which --target goes."""
 
 
@@ -154,7 +155,7 @@ def _take_gpus(network: "Network", arguments: argparse.Namespace, row: dict[str,
 def _identity(arguments: argparse.Namespace, row: Mapping[str, str], machine: "Machine") -> str:
     """A line that is another for another sweep."""
     lists = {key: getattr(arguments, f"list_{key}") for key in LISTS}
-    return sha256(repr((sorted(row.items()), sorted(lists.items()), machine)).encode()).hexdigest()
+    return sha256(repr((RULES, sorted(row.items()), sorted(lists.items()), machine)).encode()).hexdigest()
 
 
 def _nothing(
@@ -275,7 +276,8 @@ def _fewest(
 
     most, rest = divmod(int(row["gpus"]), SERVER)
     if not most or rest:
-        raise input_problem("--gpus", row["gpus"], f"must be a multiple of {SERVER} with --target")
+        place = "--gpus" if arguments.gpus is not None or arguments.network is None else f"{arguments.network}: GPUs"
+        raise input_problem(place, row["gpus"], f"must be a multiple of {SERVER} with --target")
 
     def enough(servers: int) -> bool:
         found = tried[servers] = _ranked(arguments, {**row, "gpus": str(SERVER * servers)}, machine, kept)

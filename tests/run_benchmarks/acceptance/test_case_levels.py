@@ -56,6 +56,8 @@ def test_a_cluster_that_is_slower_as_a_whole_fails_the_rung_after_two_occasions_
     reason = next(each for each in made.rungs[rung].reasons if each.startswith(said))
     assert "% below " in reason and reason.endswith(": no host stands out")
     alone = SimulatedCluster(bad, 50).climb(HOSTS)
+    assert {*made.measured_cases} & {said.split()[0]} == set(), "a rung that failed has no levels to keep"
+    alone = SimulatedCluster(bad, 50).climb(HOSTS)
     assert alone.ready, "its hosts are all alike"
 
 
@@ -67,6 +69,13 @@ def test_a_host_that_its_peers_do_not_name_is_out_by_the_levels_of_an_earlier_ac
     first, again, *_ = made.rungs[2].out["n1"]
     assert first.startswith("ACCEPT_PAIRS busbw of 16M: ") and first.endswith(" % below 4 accepted ones")
     assert again.startswith("again: ACCEPT_PAIRS busbw of 16M: ")
+
+
+def test_of_three_hosts_the_slow_one_is_out_though_it_slows_half_of_the_pairs_of_each_other() -> None:
+    three = SimulatedCluster(Bad(), 1).climb(HOSTS[:3])
+    made = against(three, Bad(rate={"n1": 0.8}), HOSTS[:3])
+    assert list(made.rungs[2].out) == ["n1"]
+    assert not any(each.startswith("ACCEPT_PAIRS") for each in made.rungs[2].reasons)
 
 
 def test_a_wide_scatter_of_the_good_cluster_allows_as_much(good: Climb) -> None:

@@ -263,6 +263,10 @@ def test_the_best_are_predicted_again_on_the_flows_of_a_network(capsys: pytest.C
     assert "--gpus 128: net has 64 GPUs" in refused(capsys, *SWEEP, "--gpus", "128", "--mbs", "1", "-n", "net")
     assert cli.main([*SWEEP, "--mbs", "1", "--target", "1e13 tokens in 1 day", "--vpp", "1", "-n", "net"]) == 1
     assert "no layout of at most 64 GPUs reaches" in capsys.readouterr().err
+    assert cli.main(["topology", *words[:3], "4", "-gps", "4", *words[4:], "--output", "few"]) == 0
+    capsys.readouterr()
+    said = refused(capsys, *SWEEP, "--mbs", "1", "--target", "1e13 tokens in 1 day", "-n", "few")
+    assert "few: GPUs 4: must be a multiple of 8 with --target" in said
 
 
 def test_the_front_holds_what_no_other_layout_beats_in_time_and_memory() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Self
@@ -46,8 +46,10 @@ def median_busbw_gbps(steps: Sequence[Step], names: Mapping[int, str]) -> dict[s
     return found[max(found)] if found else {}
 
 
-def busbw_of_hosts(steps: Sequence[Step], names: Mapping[int, str]) -> dict[int, dict[str, float]]:
-    """By size in bytes, what `median_busbw_gbps` gives of the largest."""
+def busbw_of_hosts(
+    steps: Sequence[Step], names: Mapping[int, str], usual: Callable[[Sequence[float]], float] = median
+) -> dict[int, dict[str, float]]:
+    """By size in bytes, what `median_busbw_gbps` gives of the largest, or another `usual` one of a host's pairs."""
     found: dict[int, dict[str, list[float]]] = {}
     own: dict[int, str] = {}
     for step in steps:
@@ -55,7 +57,7 @@ def busbw_of_hosts(steps: Sequence[Step], names: Mapping[int, str]) -> dict[int,
         for size, hosts, busbw in _busbw(step, names, own):
             for host in hosts:
                 found.setdefault(size, {}).setdefault(host, []).append(busbw)
-    return {size: {host: median(values) for host, values in of.items()} for size, of in found.items()}
+    return {size: {host: usual(values) for host, values in of.items()} for size, of in found.items()}
 
 
 def _busbw(step: Step, names: Mapping[int, str], own: Mapping[int, str]) -> Iterator[tuple[int, Sequence[str], float]]:
