@@ -1,6 +1,5 @@
 """Reports the state of the runs in a result folder from their journals and locks, without asking a host."""
 
-import os
 import time
 from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
@@ -154,8 +153,8 @@ def follow(folder: Path, out: TextIO) -> int:
     return _exit_code(folder)
 
 
-def follow_log(folder: Path, out: TextIO, *, from_now: bool = False) -> None:
-    """As `follow`, without the exit code; `from_now`: skips the present content of the log.
+def follow_log(folder: Path, out: TextIO, *, begin: int = 0) -> None:
+    """As `follow`, without the exit code; the first `begin` bytes of the log are skipped.
 
     Raises:
         JournalError: the run has no log.
@@ -163,8 +162,7 @@ def follow_log(folder: Path, out: TextIO, *, from_now: bool = False) -> None:
     log = folder / "run.log"
     try:
         with TextIOWrapper(open_regular(log), encoding="utf-8", errors="replace") as file:
-            if from_now:
-                file.seek(0, os.SEEK_END)
+            file.buffer.seek(begin)
             going_on = True
             while going_on:
                 going_on = is_controlled(folder)

@@ -31,6 +31,7 @@ def stop(folder: Path, out: TextIO, *, at_once: bool = False) -> int:
         JournalError: no controller works on the run, or it cannot be identified from here.
     """
     controller = _controller(folder)
+    begin = _log_bytes(folder)  # before the signal: what it brings about may be logged at once
     if controller.stopping and not at_once:
         said = words("process {pid} is ending it already ({how})", pid=controller.pid, how=controller.stopping)
         print(f"{folder.name}: {said}", file=out)
@@ -38,8 +39,15 @@ def stop(folder: Path, out: TextIO, *, at_once: bool = False) -> int:
         said = words("process {pid} is asked to end it", pid=controller.pid)
         print(f"{folder.name}: {said}", file=out, flush=True)
         _tell(folder, controller, twice=at_once and not controller.stopping)
-    follow_log(folder, out, from_now=True)
+    follow_log(folder, out, begin=begin)
     return _outcome(folder, out)
+
+
+def _log_bytes(folder: Path) -> int:
+    try:
+        return (folder / "run.log").stat().st_size
+    except OSError:
+        return 0  # who follows it says that there is none
 
 
 def _controller(folder: Path) -> Controller:

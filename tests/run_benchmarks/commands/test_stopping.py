@@ -11,10 +11,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 from run_benchmarks.commands import stopping
+from run_benchmarks.commands.status import follow_log
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.state.journal import Journal, JournalError, RunEnded, RunStarted
@@ -61,6 +63,21 @@ def test_a_run_is_ended_and_waited_for(tmp_path: Path) -> None:
     said = out.getvalue()
     assert f"process {process.pid} is asked to end it" in said and "stopping the hosts" in said
     assert "what was before" not in said
+
+
+@pytest.mark.timeout(60)
+def test_what_is_logged_as_soon_as_a_run_is_asked_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a busy head node, where the controller may have ended before its log is looked at."""
+    out = io.StringIO()
+    with controller(tmp_path) as process:
+
+        def late(folder: Path, out: TextIO, *, begin: int = 0) -> None:
+            process.wait(30)
+            follow_log(folder, out, begin=begin)
+
+        monkeypatch.setattr(stopping, "follow_log", late)
+        assert stopping.stop(tmp_path, out) == 0
+    assert "stopping the hosts" in out.getvalue() and "what was before" not in out.getvalue()
 
 
 @pytest.mark.timeout(60)
