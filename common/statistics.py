@@ -13,6 +13,7 @@ from typing import Literal
 CONFIDENCE = 0.95
 OUTLYING = 5.0
 MAD = 1.4826
+QUARTILES_PER_STD = 1.349
 FEWEST_PEERS = 4
 
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median, median_high
-from typing import Literal, TypeGuard
+from typing import Literal, NamedTuple
 
-from common.statistics import scatter
+from common.statistics import QUARTILES_PER_STD, scatter
 from common.units import format_size
 from protocol.finding import PartFinding
 from run_benchmarks.acceptance.kinds import kinds_of
-from run_benchmarks.acceptance.records import CaseLevels, Usual, shortfall
+from run_benchmarks.acceptance.records import CaseLevels, Usual, is_figure, shortfall
 from run_benchmarks.acceptance.rungs import ALL_REDUCE, EVERY_LINK, PAIRS, TRAINING
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import RoundRecord
 from training.benchmarks.network.reporting.references import busbw_of_hosts
 
 COMPARED = (PAIRS, ALL_REDUCE, EVERY_LINK, TRAINING)
-QUARTILES = 1.349
-"""Standard deviations of a normal law between its quartiles."""
 INTERVAL = 3.92
 """Standard deviations in the interval that holds 95 % of a normal law."""
 Known = Mapping[str, CaseLevels]
@@ -39,19 +37,28 @@ class _Figure:
     scatter: float | None = None
 
 
+class _Measured(NamedTuple):
+    """A case that a run measured to the end. now: its conditions, without figures."""
+
+    case: str
+    hosts: list[str]
+    now: CaseLevels
+    figures: list[_Figure]
+
+
 def levels_of(run: LoadedRun, without: Container[str]) -> dict[str, CaseLevels]:
     """The levels of the cases of a run, by host without those of some; of all together only if none is without."""
     found = {}
-    for case, record in _records(run):
+    for case, hosts, now, its in _measured(run):
         figures = {}
-        is_good = not any(node.host in without for node in record.nodes)
-        for each in _figures(case, record):
+        is_good = not any(host in without for host in hosts)
+        for each in its:
             values = [value for host, value in each.values.items() if host not in without]
             if values and (is_good or each.scatter is None):
                 spread = scatter(values) if each.scatter is None else each.scatter
                 figures[each.name] = Usual(unit=each.unit, median=median(values), scatter=spread, devices=len(values))
         if figures:
-            found[case] = _conditions(run, case, record).model_copy(update={"figures": figures})
+            found[case] = now.model_copy(update={"figures": figures})
     return found
 
 
@@ -82,20 +89,20 @@ def slow_together(run: LoadedRun, limit: float, then: Known) -> list[PartFinding
 def not_compared(run: LoadedRun, then: Known) -> list[str]:
     """A sentence on each case that was measured and that `then` has not, or has of another case."""
     found = []
-    for case, record in _records(run):
+    for case, _hosts, now, _its in _measured(run):
         if case not in then:
             found.append(f"--against: not compared: it has nothing of {case}")
-        elif other := _differs(case, _conditions(run, case, record), then[case]):
+        elif other := _differs(case, now, then[case]):
             found.append(f"--against: not compared: {case}: the case differs: {other}")
     return found
 
 
 def _short(run: LoadedRun, limit: float, then: Known) -> Iterator[tuple[str, _Figure, Usual, dict[str, float]]]:
     """Case, figure, its level, and by host how many percent it is behind, of those with any."""
-    for case, record in _records(run):
-        if case not in then or _differs(case, _conditions(run, case, record), then[case]):
+    for case, _hosts, now, its in _measured(run):
+        if case not in then or _differs(case, now, then[case]):
             continue
-        for each in _figures(case, record):
+        for each in its:
             usual = then[case].figures.get(each.name)
             if usual is not None and usual.unit == each.unit:
                 percent = shortfall(each.values, each.better, limit, usual)
@@ -103,12 +110,13 @@ def _short(run: LoadedRun, limit: float, then: Known) -> Iterator[tuple[str, _Fi
                     yield case, each, usual, percent
 
 
-def _records(run: LoadedRun) -> Iterator[tuple[str, RoundRecord]]:
-    """Each case that is compared, with its last round that was measured to the end."""
+def _measured(run: LoadedRun) -> Iterator[_Measured]:
+    """Each case that is compared, of its last round that was measured to the end."""
     for case in COMPARED:
         good = [each for each in run.rounds.get(case, []) if each.verdict.is_measured]
-        if good and any(_figures(case, good[-1])):
-            yield case, good[-1]
+        figures = _figures(case, good[-1]) if good else []
+        if figures:
+            yield _Measured(case, [node.host for node in good[-1].nodes], _conditions(run, case, good[-1]), figures)
 
 
 def _conditions(run: LoadedRun, case: str, record: RoundRecord) -> CaseLevels:
@@ -152,7 +160,7 @@ def _of_hosts(record: RoundRecord) -> Iterator[_Figure]:
     names = {node.node_rank: node.host for node in record.nodes}
     is_search = any(step.get("pattern") == "adaptive" for step in record.steps)
     for size, values in sorted(busbw_of_hosts(record.steps, names, median_high).items()):
-        good = {host: value for host, value in values.items() if host in names.values() and _is_good(value)}
+        good = {host: value for host, value in values.items() if host in names.values() and is_figure(value)}
         if good:
             every = [*good.values()]
             yield _Figure(
@@ -168,11 +176,13 @@ def _of_all(steps: Iterable[Mapping[str, object]]) -> Iterator[_Figure]:
     """The busbw of each size, and its scatter from the quartiles of the operations' times."""
     for step in steps:
         size, rate = step.get("size_bytes"), step.get("busbw_GBps")
-        if isinstance(size, int) and _is_good(rate):
+        if isinstance(size, int) and is_figure(rate):
             told = step.get("time_us")
             times = told if isinstance(told, dict) else {}
-            quartiles = [value for key in ("p25", "p50", "p75") if _is_good(value := times.get(key))]
-            spread = rate * abs(quartiles[2] - quartiles[0]) / QUARTILES / quartiles[1] if quartiles[2:] else 0.0
+            quartiles = [value for key in ("p25", "p50", "p75") if is_figure(value := times.get(key))]
+            spread = (
+                rate * abs(quartiles[2] - quartiles[0]) / QUARTILES_PER_STD / quartiles[1] if quartiles[2:] else 0.0
+            )
             name = f"busbw of {format_size(size)}"
             yield _Figure(name=name, unit="GB/s", better="higher", values={"": rate}, scatter=spread)
 
@@ -180,13 +190,13 @@ def _of_all(steps: Iterable[Mapping[str, object]]) -> Iterator[_Figure]:
 def _of_training(record: RoundRecord) -> Iterator[_Figure]:
     """The steady rate of samples and the usual time of a step, with the scatter that the interval of the rate tells."""
     for name, rate in record.metrics.items():
-        if not (name.startswith("throughput(") and name.endswith("_steady") and _is_good(rate)):
+        if not (name.startswith("throughput(") and name.endswith("_steady") and is_figure(rate)):
             continue
         low, high = record.metrics.get(f"{name}_low"), record.metrics.get(f"{name}_high")
-        share = abs(high - low) / INTERVAL / rate if _is_good(low) and _is_good(high) else 0.0
+        share = abs(high - low) / INTERVAL / rate if is_figure(low) and is_figure(high) else 0.0
         yield _Figure(name=name, unit="samples/s", better="higher", values={"": rate}, scatter=share * rate)
         step = record.metrics.get("step_time_p50")
-        if _is_good(step):
+        if is_figure(step):
             yield _Figure(name="step_time_p50", unit="s", better="lower", values={"": step}, scatter=share * step)
 
 
@@ -206,7 +216,3 @@ def _fault(case: str, figure: _Figure, said: str) -> PartFinding:
         suggested_action="look at switches, clocks, drivers and what else runs: no host stands out",
         sentence=f"{said}: no host stands out",
     )
-
-
-def _is_good(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18

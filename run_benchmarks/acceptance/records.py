@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeGuard, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -56,6 +56,11 @@ class Usual(BaseModel):
     median: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     scatter: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     devices: Annotated[int, Field(ge=1)]
+
+
+def is_figure(value: object) -> TypeGuard[float]:
+    """Whether what a host sent is a number that it can have measured, in whatever unit."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18
 
 
 def shortfall(

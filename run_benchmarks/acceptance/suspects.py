@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from statistics import median
 from types import MappingProxyType
-from typing import Literal, TypeGuard
+from typing import Literal
 
 from common.shortening import few
 from common.statistics import FEWEST_PEERS, behind, scatter
 from protocol.finding import PartFinding
 from run_benchmarks.acceptance.kinds import identities_of, kinds_of
-from run_benchmarks.acceptance.records import Levels, Usual, shortfall
+from run_benchmarks.acceptance.records import Levels, Usual, is_figure, shortfall
 from run_benchmarks.acceptance.rungs import DATA_TESTS
 from run_benchmarks.acceptance.stalls import stalls_of_nobody
 from run_benchmarks.results.loading import LoadedRun
@@ -232,13 +232,13 @@ def _figures(record: RoundRecord) -> Iterator[_Figure]:
                     key=f"{test} of {str(part.get('file_system'))[:200]}" if test in DATA_TESTS else test,
                     unit=str(part.get("unit")),
                     better="lower" if part.get("better") == "lower" else "higher",
-                    values=[float(value) if _is_figure(value) else None for value in values],
-                    promised=float(promised) if _is_figure(promised) else None,
+                    values=[float(value) if is_figure(value) else None for value in values],
+                    promised=float(promised) if is_figure(promised) else None,
                     is_judged=part is not step,
                     nonsense={
                         rank: repr(value)[:40]
                         for rank, value in enumerate(values)
-                        if value is not None and not _is_figure(value)
+                        if value is not None and not is_figure(value)
                     },
                     fewest=1 if part is step else _fewest(str(step.get("tool"))),
                 )
@@ -415,7 +415,7 @@ def _pairs(
         for place, rank in enumerate(node.ranks):
             row = rows[rank] if rank < len(rows) else None
             for peer, value in enumerate(row) if isinstance(row, list) else ():
-                if _is_figure(value):
+                if is_figure(value):
                     own = kinds.get(node.host, ""), (place, peer)
                     pairs.setdefault(own, []).append((node.host, float(value)))
     return pairs
@@ -642,10 +642,6 @@ def _unusual(
     if better == "higher":
         return {place: f"{by} % below {then.devices} accepted ones" for place, by in percent.items()}
     return {place: f"{by} % above {then.devices} accepted ones" for place, by in percent.items()}
-
-
-def _is_figure(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18
 
 
 def _local(record: RoundRecord, rank: int) -> int:

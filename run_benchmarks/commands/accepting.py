@@ -360,38 +360,17 @@ def accept(
     names, seconds = _read_options(mistakes, rungs, budget, nproc)
     with mistakes.noted():
         _refuse_file(save_expected, names, force=force)
-    with mistakes.noted():
-        settings = asked.settings()
-    mistakes.check()
-    _refuse_vendor(settings)
-    _refuse_unnamed(settings)
+    settings = _read_settings(mistakes, asked)
     earlier = recorded(against, settings.test.VENDOR, nproc) if against else None
     root = result_root(settings)
     try:
-        if nproc is None:
-            with _ended_by_signals():
-                nproc = ranks_of_a_host(asked, settings)
-        if against and earlier:
-            _refuse_unlike(earlier, against, settings.test.VENDOR, nproc)
-        plan_all(asked, settings, names, nproc)
+        nproc = _planned(asked, settings, names, nproc, (earlier, against) if earlier and against else None)
         folder = _new_folder(root)
     except OSError as error:
         complain(starting.unwritable(error, root, "FLAGPERF_LOG_PATH_HOST in test_conf.py names another folder"))
         return EXIT_USAGE, None
     acceptance = Acceptance(asked, settings, folder, nproc)
-    climb = Climb(
-        vendor=settings.test.VENDOR,
-        nproc=nproc,
-        hosts=list(settings.cluster.HOSTS),
-        budget_s=seconds,
-        run=acceptance.run,
-        examine=acceptance.examine,
-        gate=acceptance.gate,
-        data=data_paths(settings),
-        planned=names,
-        usual=earlier.usual if earlier else {},
-        usual_cases=earlier.cases if earlier else None,
-    )
+    climb = _climb(acceptance, settings, nproc, names, seconds, earlier)
     began = time.time()
 
     def kept() -> AcceptRecord:
@@ -409,6 +388,62 @@ def accept(
     if acceptance.interrupted:
         return EXIT_INTERRUPTED, record
     return EXIT_PASS if record.ready and not acceptance.is_unwritten else EXIT_FAIL, record
+
+
+def _read_settings(mistakes: MistakeList, asked: Request) -> Settings:
+    """The settings of an acceptance; all mistakes so far are told with theirs."""
+    with mistakes.noted():
+        settings = asked.settings()
+    mistakes.check()
+    _refuse_vendor(settings)
+    _refuse_unnamed(settings)
+    return settings
+
+
+def _climb(
+    acceptance: Acceptance,
+    settings: Settings,
+    nproc: int,
+    names: list[str],
+    seconds: float,
+    earlier: AcceptRecord | None,
+) -> Climb:
+    """The rungs to climb within so many seconds, with `nproc` ranks a host."""
+    return Climb(
+        vendor=settings.test.VENDOR,
+        nproc=nproc,
+        hosts=list(settings.cluster.HOSTS),
+        budget_s=seconds,
+        run=acceptance.run,
+        examine=acceptance.examine,
+        gate=acceptance.gate,
+        data=data_paths(settings),
+        planned=names,
+        usual=earlier.usual if earlier else {},
+        usual_cases=earlier.cases if earlier else None,
+    )
+
+
+def _planned(
+    asked: Request,
+    settings: Settings,
+    names: Sequence[str],
+    nproc: int | None,
+    earlier: tuple[AcceptRecord, Path] | None,
+) -> int:
+    """Plan all rungs; returns the number of ranks of a host, which without `nproc` the hosts tell.
+
+    Raises:
+        InputProblems: a rung's settings are wrong, or `earlier`, a record and its file, has another number of devices.
+        OSError: the results' folder cannot be written.
+    """
+    if nproc is None:
+        with _ended_by_signals():
+            nproc = ranks_of_a_host(asked, settings)
+    if earlier is not None:
+        _refuse_unlike(*earlier, settings.test.VENDOR, nproc)
+    plan_all(asked, settings, names, nproc)
+    return nproc
 
 
 def _read_options(mistakes: MistakeList, rungs: str, budget: str, nproc: int | None) -> tuple[list[str], float]:

@@ -35,8 +35,9 @@ _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 TARGET = re.compile(rf"(?P<tokens>{_NUMBER}(?:e[0-9]{{1,3}})?)\s*tokens\s+in\s+(?P<days>{_NUMBER})\s*days?")
 SECONDS_A_DAY = 86400
 SERVER = 8
-RULES = 2  # of layouts and their times: one more where they change, so that no older sweep is gone on with
 """GPUs by which --target goes."""
+RULES = 2
+"""Of layouts and their times: one more where they change, so that no older sweep is gone on with."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

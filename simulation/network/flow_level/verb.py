@@ -41,6 +41,10 @@ from simulation.topology.fabric import Fabric, names, port_names, tiers
 BUSIEST_SHOWN = 3
 LOSSY = "links have an error rate, but no packet is lost here"
 NO_LIMIT = "how much longer it takes to send lost packets again is not known here, --level packet tells"
+SAMPLE = (
+    "of such runs, recorded of ns-3 or on random networks by packets, the worst makespan was {longer} % longer "
+    "and another one {shorter} % shorter, which is no limit for others"
+)
 DOUBTS = {
     PAUSES: "not to be trusted: links are so long, or queues, that PFC pauses senders, which --level packet follows",
     LOSSES: f"not to be trusted: {LOSSY}",
@@ -236,11 +240,7 @@ def _trust(request: NetworkRequest, run: FlowRun, ways: PortRoutes, data: dict[s
     data |= {"worst_longer_percent": longer, "worst_shorter_percent": shorter}
     data |= counts(weak, are_lost=are_lost)
     lossy = f"; {LOSSY}" if weak in (MARKS, PAUSES) and are_lost else ""
-    known = (
-        f"of such runs, recorded of ns-3 or on random networks by packets, the worst makespan was {longer} % longer "
-    )
-    known += f"and another one {shorter} % shorter, which is no limit for others"
-    known = NO_LIMIT if are_lost else known
+    known = NO_LIMIT if are_lost else SAMPLE.format(longer=longer, shorter=shorter)
     if weak == MARKS:
         return f"not to be trusted: {_told(marked, request.fabric, ways)}, which --level packet follows{lossy}; {known}"
     return f"{DOUBTS.get(weak, 'no marks, pauses, queues or drift are expected')}{lossy}; {known}"

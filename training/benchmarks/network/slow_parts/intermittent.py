@@ -7,6 +7,7 @@ from collections.abc import Sequence, Set
 from itertools import compress, count, pairwise
 from operator import gt
 
+from common.statistics import QUARTILES_PER_STD
 from common.units import format_size
 from training.benchmarks.network.slow_parts.chance import ALPHA
 from training.benchmarks.network.slow_parts.events import Culprit
@@ -18,7 +19,6 @@ from training.benchmarks.network.slow_parts.readings import Readings, picked
 # A slow operation takes this many times the expected time, or more where operations scatter so much.
 SLOW_FACTOR = 2.0
 _SPREADS = 5.0
-_QUARTILES_PER_STD = 1.349
 _ALWAYS = 0.9
 # A measurement is slow at one of these cuts: its slowest operation, its slow quarter, the slower half of it.
 _CUTS = ("top", "high", "middle")
@@ -44,7 +44,7 @@ def intermittent(
     if not kept:
         return []
     deviation = max(
-        math.log(SLOW_FACTOR), _SPREADS * usual_gap(readings, "high", "low", every_nth(kept)) / _QUARTILES_PER_STD
+        math.log(SLOW_FACTOR), _SPREADS * usual_gap(readings, "high", "low", every_nth(kept)) / QUARTILES_PER_STD
     )
     pairs = None if found.pairs is None else [found.pairs[place] for place in kept]
     expected = picked(compared.expected, kept)
