@@ -103,8 +103,6 @@ def _job(row: Mapping[str, str], chosen: dict[str, str], gbs: int, wanted: Set[i
         return str(problems.problems[0])
     if job.sp and job.seq // cp % tp:
         return f"tp{tp} pp{pp}: seq {job.seq}: must be a multiple of tp x cp with sequence parallelism"
-    if job.fsdp > 1 and job.fsdp * tp % job.ep:
-        return f"tp{tp} pp{pp}: ep {job.ep}: must divide fsdp x tp, {job.fsdp * tp}"
     return job
 
 
