@@ -2,7 +2,7 @@
 
 A pytest plugin of tests/conftest.py for `--dist loadfile`. A worker keeps a bed of hosts to its last test, so that all
 tests of hosts cost as many beds as there are workers that run some. They wait most of their time, others compute most
-of theirs: on two cores three and one of them are busy all the time, four of one kind leave a core idle or overloaded.
+of theirs: on two cores two of each kind are busy all the time, four of one kind leave a core idle or overloaded.
 Until what hosts are made of is there (tests/beside.py), every worker takes files without them.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
 # One worker of so many takes files with hosts last.
-COMPUTES = 4
+COMPUTES = 2
 MARK = re.compile(r"^(?:pytestmark = .*|@)pytest\.mark\.cluster\b", re.MULTILINE)
 
 

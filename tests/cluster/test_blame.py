@@ -10,7 +10,7 @@ from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Answer, Controller
 from tests.cluster.faulty_project import CONFIG, project
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(900)]
 REPETITIONS = 10
 STALL_LIMIT = 30.0
 LEAVING: dict[str, dict[str, object]] = {
@@ -64,7 +64,6 @@ def test_on_two_hosts_the_rank_itself_is_named(testbed: TestBed, tmp_path: Path)
         assert_named(answer, testbed, case, int(str(settings["rank"])), 1)
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("case", [*LEAVING, *STANDING])
 def test_it_is_named_each_time(testbed: TestBed, tmp_path: Path, case: str) -> None:

@@ -92,6 +92,7 @@ def monitors(host: ClusterHost) -> list[psutil.Process]:
     return [each for each in found if "monitors" in each.cmdline() and SUPERVISE not in each.cmdline()]
 
 
+@pytest.mark.nightly
 def test_what_is_done_to_containers_is_named_and_such_rounds_run_again(
     controller: Controller, testbed: TestBed
 ) -> None:
@@ -145,6 +146,7 @@ def restart_sshd(host: ClusterHost) -> None:
     host.start_sshd()
 
 
+@pytest.mark.nightly
 def test_what_is_done_to_hosts_and_processes_is_named(controller: Controller, testbed: TestBed) -> None:
     """Of both hosts lost, it is the first in the order of HOSTS that is lost later."""
     first, second = testbed.hosts

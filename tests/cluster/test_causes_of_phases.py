@@ -32,6 +32,7 @@ def reason(answer: Answer, case: str, host: str, *, lost: bool = True) -> str:
     return str(record["reason"])
 
 
+@pytest.mark.nightly
 def test_what_happens_to_containers_before_they_start(controller: Controller, testbed: TestBed, tmp_path: Path) -> None:
     """The engine stops before a container is made; a container is removed before it is started."""
     victim, pauses = testbed.hosts[1], tmp_path / "pauses"
@@ -98,6 +99,7 @@ def test_a_disk_that_is_full_before_a_round_and_a_reboot_after_it(
     assert "the host was rebooted during the round; not collected: " in reason(answer, "REBOOT", victim.address)
 
 
+@pytest.mark.nightly
 def test_a_launcher_that_the_kernel_ends_for_lack_of_memory(controller: Controller, testbed: TestBed) -> None:
     """Its container's limit falls below what it uses; of its processes, the kernel ends the launcher first."""
     victim = testbed.hosts[1]
@@ -118,6 +120,7 @@ def test_a_launcher_that_the_kernel_ends_for_lack_of_memory(controller: Controll
     assert rank_processes() == {}
 
 
+@pytest.mark.nightly
 def test_a_host_whose_name_stops_resolving(controller: Controller, testbed: TestBed, tmp_path: Path) -> None:
     """The head node reads another file of names than this machine; sshd of the host is restarted meanwhile."""
     victim, names = testbed.hosts[1], tmp_path / "hosts"
@@ -144,6 +147,7 @@ def test_a_host_whose_name_stops_resolving(controller: Controller, testbed: Test
     assert rank_processes() == {}
 
 
+@pytest.mark.nightly
 def test_an_image_arrives_over_a_link_that_breaks(controller: Controller, testbed: TestBed) -> None:
     """The sessions of the host that it is brought to are killed; sshd is back some seconds later."""
     client, victim = testbed.hosts[0].connect_docker(), testbed.hosts[1]

@@ -30,6 +30,7 @@ def test_sound_hosts_pass(controller: Controller, testbed: TestBed) -> None:
     assert all(host.address in answer.output for host in testbed.hosts) and "failed" not in answer.output
 
 
+@pytest.mark.nightly
 def test_a_cable_that_loses_large_frames_is_named_with_the_largest_that_passes(
     controller: Controller, testbed: TestBed
 ) -> None:
@@ -158,6 +159,7 @@ def test_a_run_goes_on_without_a_dead_host_where_min_hosts_are_left(controller: 
     assert f"Left out of this run: {dead}: ssh: port 22 cannot be reached" in answer.output
 
 
+@pytest.mark.nightly
 def test_few_sessions_and_a_start_file_that_prints_are_said_and_a_round_runs(
     controller: Controller, testbed: TestBed
 ) -> None:

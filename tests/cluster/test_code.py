@@ -13,7 +13,7 @@ from run_benchmarks.settings.settings import load_settings
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Controller, ssh_host
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(600)]
 SHORT: dict[str, object] = {"nproc": 1, "overrides": {"sizes": "1M", "iterations": 5}}
 UNITS, CACHE = "common/bandwidth.py", "training/__pycache__/extra.cpython-311.pyc"
 

@@ -56,6 +56,7 @@ def failed_rung(answer: Answer) -> tuple[str, str]:
     return name.strip(), problems
 
 
+@pytest.mark.nightly
 def test_sound_hosts_hold_every_rung(controller: Controller, testbed: TestBed) -> None:
     answer = controller.call("diagnose")
     assert answer.exit_code == 0 and "FAILED" not in answer.output, answer.output
@@ -126,6 +127,7 @@ def test_it_says_what_it_needs(controller: Controller) -> None:
     assert answer.exit_code == 2 and "nnodes of 2 or more" in answer.output, answer.output
 
 
+@pytest.mark.nightly
 def test_hosts_whose_ranks_do_not_reach_each_other(controller: Controller, testbed: TestBed) -> None:
     """A packet filter that lets torchrun's own port through and no other: the commonest reason of a hang."""
     master, other = testbed.hosts

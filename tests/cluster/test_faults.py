@@ -42,7 +42,8 @@ def ended(controller: Controller, seconds: float) -> Answer:
     return answer
 
 
-@pytest.mark.parametrize("model", ["light", pytest.param("faulty", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("model", ["light", "faulty"])
 def test_a_rank_that_hangs_leaves_its_stacks_and_is_retried(model: str, tmp_path: Path, testbed: TestBed) -> None:
     controller = Controller(tmp_path, testbed, project(tmp_path / "project", {}))
     overrides = {"fault": "hang", "rank": 2, "steps": LONG_STEPS}
@@ -66,6 +67,7 @@ def test_a_rank_that_hangs_leaves_its_stacks_and_is_retried(model: str, tmp_path
     assert rank_process(0) is None
 
 
+@pytest.mark.nightly
 def test_a_run_outlives_a_lost_link_and_a_restarted_sshd(controller: Controller, testbed: TestBed) -> None:
     controller.configure_cluster(LINK_LIMIT=60.0)
     configure(controller, {"LONG": {**LONG, "time_limit": 40.0}})
@@ -150,6 +152,7 @@ def test_a_host_that_is_out_of_reach_for_too_long_and_lives_on(controller: Contr
     assert lost.exec(["find", str(controller.logs), "-type", "f"]).stdout == ""
 
 
+@pytest.mark.nightly
 def test_ctrl_c_is_not_held_up_by_a_host_that_is_frozen(controller: Controller, testbed: TestBed) -> None:
     # Long, so that it is not the loss of the host that ends the wait for it.
     controller.configure_cluster(LINK_LIMIT=120.0)

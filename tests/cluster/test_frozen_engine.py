@@ -12,7 +12,7 @@ from tests.cluster.controller import Answer, Controller, in_training, wait_until
 from tests.cluster.faulty_project import LIGHT, LONG
 from tests.cluster.system import frozen
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(600)]
 ENDS: dict[str, object] = {**LIGHT, "overrides": {"pause": 1.0}}
 STALL_LIMIT = 30.0
 FIRST_RECORD = "CASE/round1/round.json"
@@ -34,7 +34,6 @@ def answer_of(controller: Controller, testbed: TestBed, case: dict[str, object],
     return controller.finish(process)
 
 
-@pytest.mark.nightly
 def test_the_launch_s_own_record_counts_where_the_engine_is_silent(controller: Controller, testbed: TestBed) -> None:
     answer = answer_of(controller, testbed, ENDS, 60.0)
     assert answer.exit_code == 0 and answer.folder is not None, answer.output
@@ -61,7 +60,6 @@ def test_an_engine_that_is_silent_for_the_link_limit_is_a_failure_of_its_host(
     assert controller.containers() == []
 
 
-@pytest.mark.nightly
 def test_an_engine_that_is_frozen_between_two_rounds_is_named(controller: Controller, testbed: TestBed) -> None:
     """It is asked before anything is made there, and nothing more once it did not answer."""
     controller.configure_test({"CASE": {**LIGHT, "repeat": 2, "stall_limit": STALL_LIMIT}})

@@ -43,6 +43,7 @@ def test_a_base_image_that_cannot_be_had(controller: Controller, testbed: TestBe
     assert controller.containers() == []
 
 
+@pytest.mark.nightly
 def test_an_engine_that_stops_while_it_gets_an_image(controller: Controller, testbed: TestBed) -> None:
     client = testbed.hosts[0].connect_docker()
     stopped = testbed.hosts[1]
@@ -67,6 +68,7 @@ def test_an_engine_that_stops_while_it_gets_an_image(controller: Controller, tes
         client.close()
 
 
+@pytest.mark.nightly
 def test_hosts_that_have_different_images_under_one_name(controller: Controller, testbed: TestBed) -> None:
     """Ours is replaced by the one of the recipe, and containers come from its id; a user's own is refused."""
     tag = seed.case_image().tag

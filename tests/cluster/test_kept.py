@@ -133,7 +133,8 @@ def test_no_attempt_begins_beside_an_earlier_one_whose_host_was_out_of_reach(
     assert answer.exit_code == 0 and "was collected again (attempt 1)" in answer.output, answer.output
 
 
-@pytest.mark.parametrize("word", ["resume", pytest.param("collect", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("word", ["resume", "collect"])
 def test_a_head_node_whose_disk_fills_in_a_round(controller: Controller, testbed: TestBed, word: str) -> None:
     """Nothing is removed from the hosts; once there is room, the round is collected, and not repeated."""
     controller.configure_test({"FIRST": LIGHT, "ONLY": WAITS}, **PROCESS)
@@ -162,7 +163,8 @@ def _log(controller: Controller) -> str:
     return (run / "run.log").read_text() if run is not None and (run / "run.log").exists() else ""
 
 
-@pytest.mark.parametrize("settings", [PROCESS, pytest.param({}, marks=pytest.mark.nightly)], ids=["process", "docker"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("settings", [PROCESS, {}], ids=["process", "docker"])
 def test_a_round_whose_hosts_lost_power_with_the_controller_is_run_again(
     controller: Controller, testbed: TestBed, settings: dict[str, object]
 ) -> None:
@@ -187,7 +189,8 @@ CHECK = "inspection.check:gather"
 PHASES = ("prepare_node", "create_tasks", "start_workload", "collect_node")
 
 
-@pytest.mark.parametrize("settings", [PROCESS, pytest.param({}, marks=pytest.mark.nightly)], ids=["process", "docker"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("settings", [PROCESS, {}], ids=["process", "docker"])
 def test_a_round_outlives_an_sshd_that_is_gone_in_each_of_its_phases(
     controller: Controller, testbed: TestBed, tmp_path: Path, settings: dict[str, object]
 ) -> None:

@@ -41,6 +41,7 @@ def strict(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_bytes(), parse_constant=lambda name: pytest.fail(f"{path}: {name} is no JSON")))
 
 
+@pytest.mark.nightly
 def test_each_case_has_its_verdict_and_the_run_goes_on(answer: Answer) -> None:
     assert answer.folder is not None
     assert "Traceback" not in answer.output, answer.output[-3000:]

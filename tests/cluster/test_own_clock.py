@@ -16,7 +16,7 @@ from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Controller, in_training, rank_process, ssh_host, wait_until
 from tests.cluster.faulty_project import LONG
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(300)]
 LINK_LIMIT, TIME_LIMIT, SLACK = 5.0, 45.0, 15.0
 
 
@@ -47,7 +47,6 @@ def test_a_command_on_a_host_that_was_unplugged(testbed: TestBed, far: bed_host.
     host.close()
 
 
-@pytest.mark.nightly
 def test_the_workload_of_a_host_that_was_lost(controller: Controller, far: bed_host.ClusterHost) -> None:
     controller.configure_cluster(LINK_LIMIT=LINK_LIMIT)
     case = {

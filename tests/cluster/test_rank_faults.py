@@ -22,7 +22,7 @@ from tests.cluster.controller import Answer, Controller, rank_processes, wait_un
 from tests.cluster.faulty_project import CONFIG, project
 from tests.tiers import NIGHTLY
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(900)]
 PEERS_SECONDS = 15.0 + 5.0  # with some slack: two test beds share the machine
 MEMORY_BYTES = 1500 << 20
 TOKEN, SECRET = "hf_0123456789-abcdef", "nobodys-business-but-ours"

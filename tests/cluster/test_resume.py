@@ -101,6 +101,7 @@ def test_a_running_round_is_taken_over_and_finished_ones_are_not_repeated(contro
     assert again.exit_code == 0 and "as recorded" in again.output
 
 
+@pytest.mark.nightly
 def test_a_round_whose_containers_had_ended_is_collected_and_not_run_again(controller: Controller) -> None:
     """Killed when one node is about to be collected; containers stay until what they wrote is recorded."""
     controller.configure_test({"ONLY": LIGHT})
@@ -179,6 +180,7 @@ def test_a_round_whose_tasks_are_gone_is_run_again(controller: Controller) -> No
     assert answer.exit_code == 2 and "expected the name of a run in" in answer.output
 
 
+@pytest.mark.nightly
 def test_a_run_in_the_background(controller: Controller, request: pytest.FixtureRequest) -> None:
     controller.configure_test({"SOME": LONG}, **PROCESS)
     answer = controller.call("run", "--detach")

@@ -32,6 +32,7 @@ def at_work(controller: Controller, bed: TestBed, case: str) -> bool:
     return any(STEP_BEGIN in log.read_text(errors="replace") for log in logs)
 
 
+@pytest.mark.nightly
 def test_both_are_taken_over_after_a_kill_and_each_keeps_its_host(
     controller: Controller, testbed: TestBed, started: subprocess.Popen[str]
 ) -> None:

@@ -86,6 +86,7 @@ def interrupt(controller: Controller, process: subprocess.Popen[str], number: si
     return answer
 
 
+@pytest.mark.nightly
 def test_in_the_check(controller: Controller, testbed: TestBed) -> None:
     controller.configure_test({"LONG": LONG})
     with frozen(testbed.hosts[1].pids(*SSHD)):
@@ -153,6 +154,7 @@ def test_while_an_image_is_built(controller: Controller, testbed: TestBed) -> No
         client.close()
 
 
+@pytest.mark.nightly
 def test_while_an_image_is_brought(controller: Controller, testbed: TestBed) -> None:
     clients = [host.connect_docker() for host in testbed.hosts]
     try:
@@ -169,6 +171,7 @@ def test_while_an_image_is_brought(controller: Controller, testbed: TestBed) -> 
             client.close()
 
 
+@pytest.mark.nightly
 def test_while_the_tasks_are_started(controller: Controller) -> None:
     controller.configure_test({"LONG": LONG})
     process = controller.start()
@@ -215,6 +218,7 @@ def has_begun_to_collect(controller: Controller) -> bool:
     return run is not None and '"round_collecting"' in (run / "journal.jsonl").read_text()
 
 
+@pytest.mark.nightly
 def test_while_the_files_are_collected(controller: Controller, testbed: TestBed) -> None:
     controller.configure_test({"SHORT": WAITS, "NEVER": LIGHT})
     process = controller.start()

@@ -12,7 +12,7 @@ from tests.cluster.controller import Controller, in_training, wait_until
 from tests.cluster.faulty_project import LIGHT
 from tests.cluster.faulty_project import LONG as ENDLESS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(600)]
 
 ONE: dict[str, object] = {"nnodes": 1, "nproc": 1}
 LONG: dict[str, object] = {**ENDLESS, **ONE}

@@ -11,11 +11,10 @@ from tests.cluster.controller import Controller, in_training, rank_process, wait
 from tests.cluster.faulty_project import WAITS
 from tests.cluster.system import frozen
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(300)]
 STALL_LIMIT, TIME_LIMIT, LINK_LIMIT = 20.0, 40.0, 6.0
 
 
-@pytest.mark.nightly
 def test_a_round_that_ended_while_its_controller_stood_still(controller: Controller, testbed: TestBed) -> None:
     """All limits pass meanwhile, the tasks end, and the connection to one host breaks."""
     controller.configure_cluster(LINK_LIMIT=LINK_LIMIT)

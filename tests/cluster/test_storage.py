@@ -43,6 +43,7 @@ def assert_json_is_whole(answer: Answer) -> None:
     assert "run_benchmarks/session/session.py" not in answer.output, "the controller left a traceback"
 
 
+@pytest.mark.nightly
 def test_a_host_whose_disk_fills_up(controller: Controller, testbed: TestBed) -> None:
     controller.configure_test({"LINES": LINES}, **PROCESS)
     full = testbed.hosts[1]
@@ -121,6 +122,7 @@ def test_a_head_node_whose_disk_is_full(controller: Controller, size: str, said:
         subprocess.run(["umount", "-l", str(controller.logs)], check=True)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kill", [False, True], ids=["in order", "crash"])
 def test_an_engine_that_stops_and_a_secret_that_stays_one(controller: Controller, testbed: TestBed, kill: bool) -> None:
     """After a crash the engine's containers go on without it."""

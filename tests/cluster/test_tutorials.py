@@ -24,6 +24,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.nightly
 def test_two_hosts(place: Path, testbed: TestBed) -> None:
     """On the hosts of the other tests, which are those that `up` makes."""
     controller = Controller(place, testbed)

@@ -15,7 +15,7 @@ from tests.cluster.controller import PROCESS, Controller, wait_until
 from tests.cluster.faulty_project import LIGHT, LONG
 from tests.cluster.host import ClusterHost
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(300)]
 LAUNCHES = "training.benchmarks.driver.launch"
 
 

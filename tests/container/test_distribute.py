@@ -114,6 +114,7 @@ def test_build_streams_its_log_and_labels_the_image(client: APIClient, small: Im
     client.remove_image(small.tag)
 
 
+@pytest.mark.nightly
 def test_an_image_is_outdated_once_its_base_s_name_stands_for_another(
     client: APIClient, second: APIClient, small: ImageSpec, tmp_path: Path
 ) -> None:

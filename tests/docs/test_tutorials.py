@@ -12,6 +12,7 @@ from tests.docs.tutorials import follow, lacking, steps
 pytestmark = pytest.mark.torch
 
 
+@pytest.mark.nightly
 def test_the_first_run(tmp_path: Path) -> None:
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
     (tmp_path / "run_benchmarks").symlink_to(ROOT / "run_benchmarks")

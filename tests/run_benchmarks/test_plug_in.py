@@ -78,6 +78,7 @@ def baseline(project: Project) -> Path:
     return file
 
 
+@pytest.mark.nightly
 def test_a_run_that_passed_says_what_the_outcome_says(project: Project, baseline: Path) -> None:
     cases = project.cases()
     assert cases["GAUGE"]["sentences"] == ["the gauge turned at [100.0] tps"]

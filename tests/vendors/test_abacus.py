@@ -178,6 +178,7 @@ def in_containers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
     return {"RUNTIME": "docker", "IMAGE": seed.case_image().tag, "ACCE_CONTAINER_OPT": options}
 
 
+@pytest.mark.nightly
 @pytest.mark.cluster
 @pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("device_nodes")

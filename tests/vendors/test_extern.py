@@ -149,6 +149,7 @@ class Project:
         return run
 
 
+@pytest.mark.nightly
 def test_ranks_train_with_the_vendor_s_own_parts_and_every_record_names_them(tmp_path: Path) -> None:
     """The page's launch sets a scale, its layer multiplies the logits by it, its optimizer updates twice as far."""
     blocks = [block.partition("```")[0] for block in PAGE.read_text(encoding="utf-8").split("```python\n")[1:]]

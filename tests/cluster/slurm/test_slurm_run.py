@@ -171,6 +171,7 @@ def test_two_nodes_meet_over_gloo_and_a_failed_rank_is_named(controller: SlurmCo
     assert (first["host"], first["rank"], first["exit_code"]) == ("node2", 1, 7), first
 
 
+@pytest.mark.nightly
 def test_a_killed_controller_s_round_is_taken_over_in_the_job_of_its_journal_and_clean_ends_that_job(
     controller: SlurmController,
 ) -> None:
@@ -221,6 +222,7 @@ def one_case_loses_its_job(controller: SlurmController) -> Answer:
     return answer
 
 
+@pytest.mark.nightly
 def test_each_case_has_a_job_of_its_own_and_one_that_is_lost_ends_its_case_alone(controller: SlurmController) -> None:
     """And nothing of it runs on, though Slurm tracks no control groups here: it knows processes by their parents."""
     answer = one_case_loses_its_job(controller)
@@ -295,6 +297,7 @@ def test_a_job_that_somebody_cancels_aborts_the_round_with_slurm_s_word(controll
     assert f"job {job} is over: somebody cancelled it (CANCELLED" in record["reason"]
 
 
+@pytest.mark.nightly
 def test_ctrl_c_ends_two_cases_that_run_side_by_side_in_one_job_collects_them_and_cancels_it(
     controller: SlurmController,
 ) -> None:
@@ -357,6 +360,7 @@ def test_a_detached_controller_runs_in_the_job_and_its_results_lie_on_the_shared
     assert ended is not None and [(node.host, node.missing) for node in ended.nodes] == [("node1", []), ("node2", [])]
 
 
+@pytest.mark.nightly
 def test_the_drain_list_of_a_run_reaches_slurm_and_is_taken_back_by_its_reason(
     controller: SlurmController, tmp_path: Path
 ) -> None:

@@ -157,6 +157,7 @@ def test_a_record_that_is_damaged_is_named_and_the_run_with_it(tmp_path: Path, m
     assert answer.stderr.startswith(f"{folder}/run.json: is no RunRecord: ") and answer.stderr.count("\n") == 1
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_run_that_is_made_collected_and_cleaned(tmp_path: Path, root: Path) -> None:
     """All that it logs goes to stderr."""

@@ -37,6 +37,7 @@ def test_a_signal_that_was_ignored_at_the_start_stays_ignored(number: signal.Sig
     assert answer.stdout == f"{number is signal.SIGTERM}\n", answer.stderr
 
 
+@pytest.mark.nightly
 def test_a_log_out_ends_no_run_that_was_to_go_on(tmp_path: Path, root: Path) -> None:
     """One under nohup, then stopped by its name; one whose console is the terminal itself, with SIGHUP ignored."""
     under_nohup, on_terminal = Run(tmp_path / "nohup", LONG, root), Run(tmp_path / "terminal", SHORT, root)

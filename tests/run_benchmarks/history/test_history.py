@@ -323,6 +323,7 @@ def test_what_a_child_warns_of_as_it_ends_is_no_answer(tmp_path: Path, monkeypat
     assert recording.ask_a_child("no_child", {}, 60.0)[1].endswith("No module named no_child")
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_run_that_ends_is_in_the_history_and_passes_without_one(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch

@@ -92,6 +92,7 @@ def test_all_of_it_is_reached_by_keys(opened: Browser, page: Path) -> None:
     assert outline != "none"
 
 
+@pytest.mark.nightly
 def test_it_prints_with_all_its_charts_as_vectors(opened: Browser, page: Path) -> None:
     opened.open(page, dark=True)
     printed = opened.pdf()

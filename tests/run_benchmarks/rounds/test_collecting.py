@@ -133,6 +133,7 @@ def disturbed(run: Run, what: str, *words: str) -> subprocess.CompletedProcess[s
     return subprocess.run(argv, cwd=run.root, capture_output=True, text=True, timeout=200)
 
 
+@pytest.mark.nightly
 def test_owed_files_outlast_killed_controllers_and_are_fetched_after_the_runs_time_limit(
     tmp_path: Path, root: Path
 ) -> None:
@@ -208,6 +209,7 @@ def test_a_collection_leaves_rounds_that_a_signal_kept_from_running_as_they_were
     assert (case["reason"], case["rounds"]) == ("interrupted by a signal", ["pass"]), "the first reason was the round's"
 
 
+@pytest.mark.nightly
 def test_a_damaged_record_makes_only_its_own_round_run_again(tmp_path: Path, root: Path) -> None:
     run = Run(tmp_path / "run", LIGHT_ONE + "ONE['repeat'] = 3\n", root)
     assert subprocess.run(run.argv, capture_output=True, timeout=200).returncode == 0

@@ -136,6 +136,7 @@ def test_no_log_ends_the_run(path: WholePath, name: str) -> None:
     path.of_a_run(records)
 
 
+@pytest.mark.nightly
 def test_no_node_exit_ends_the_run(path: WholePath) -> None:
     path.of_a_run([path.go({"node_exit.json": data}) for data in node_exits().values()])
 
@@ -149,6 +150,7 @@ def test_no_state_of_ranks_ends_the_run(path: WholePath) -> None:
             assert look.log_bytes is None and abs(look.silent_seconds) < 1e17
 
 
+@pytest.mark.nightly
 def test_no_monitor_ends_the_run(path: WholePath) -> None:
     path.of_a_run([path.go({"monitor.jsonl": data, "sys_info.json": data}) for data in monitors().values()])
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.run_benchmarks.local_run import LIGHT_ONE, Run
 
 # run.py, where the answers of the first calls of these functions of rounds.round are lost.
@@ -39,6 +41,7 @@ main()
 NAMES = ("prepare_node", "create_tasks", "start_workload", "collect_node")
 
 
+@pytest.mark.nightly
 def test_a_round_whose_answers_are_lost_passes_once(tmp_path: Path, root: Path) -> None:
     run = Run(tmp_path / "run", LIGHT_ONE, root)
     argv = [sys.executable, "-c", ANSWERS_LOST, " ".join(NAMES), *run.argv[2:]]

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.run_benchmarks.local_run import LIGHT_ONE, Run
 
 # run.py, where the first command that these functions of rounds.round give stops its controller (SIGSTOP), which a
@@ -41,6 +43,7 @@ main()
 NAMES = ("boot_of", "create_tasks", "note_changed_code")  # of preparation, launch and collection
 
 
+@pytest.mark.nightly
 def test_a_controller_that_was_suspended_in_each_phase_asks_again(tmp_path: Path, root: Path) -> None:
     run = Run(tmp_path / "run", LIGHT_ONE, root)
     argv = [sys.executable, "-c", SUSPENDED, " ".join(NAMES), *run.argv[2:]]

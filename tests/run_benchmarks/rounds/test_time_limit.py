@@ -138,6 +138,7 @@ class RunPy:
         assert not (self.run / "FIRST/round1_try2").exists() and not (self.run / "SECOND").exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_run_ends_at_its_limit_and_a_resume_does_not_begin_it_anew(tmp_path: Path, root: Path) -> None:
     run_py = RunPy(tmp_path, root)
@@ -151,6 +152,7 @@ def test_a_run_ends_at_its_limit_and_a_resume_does_not_begin_it_anew(tmp_path: P
     assert json.loads((run_py.run / "run.json").read_text())["started_ms"] == started
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_round_that_outlived_its_controller_and_the_limit_is_ended_and_collected(tmp_path: Path, root: Path) -> None:
     run_py = RunPy(tmp_path, root)

@@ -40,6 +40,7 @@ def run_py(program: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.nightly
 def test_a_run_uses_it_from_the_check_to_the_cleaning(files: list[str], tmp_path: Path) -> None:
     ended = run_py(ENTRY, *files, "run")
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -130,6 +130,7 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path / "project")
 
 
+@pytest.mark.nightly
 def test_the_ranks_run_with_the_settings_of_the_plan(ran: Project) -> None:
     (case,) = ran.record()["cases"]
     submitted, finished = ran.logged(Event.SUBMIT_INFO), ran.logged(Event.FINISHED)
@@ -162,6 +163,7 @@ def test_a_case_file_that_a_host_changed_fails_the_round(project: Project) -> No
     assert project.logged(Event.FINISHED)[0]["steps"] == 8
 
 
+@pytest.mark.nightly
 def test_a_resume_goes_on_with_what_the_run_began_with_and_says_what_changed(project: Project) -> None:
     environment = os.environ | {"PROBE_STEPS": "7"}
     argv = project.argv("--set", "ONE.overrides.seconds=4.0", "--save-baseline", "good.json")

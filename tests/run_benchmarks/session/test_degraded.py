@@ -66,6 +66,7 @@ def _verify_notices_changes(folder: Path, record: RunRecord) -> None:
     assert "verdict degraded does not follow from 0 findings" in "\n".join(verify(folder).problems)
 
 
+@pytest.mark.nightly
 def test_a_run_that_is_degraded_is_no_baseline(tmp_path: Path, load: Load) -> None:
     settings = settings_of(load, tmp_path, f"{MISSED}\nFAIL_ON = ()")
     folder, file = tmp_path / "result", tmp_path / "baseline.json"

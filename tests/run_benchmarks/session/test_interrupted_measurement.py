@@ -8,6 +8,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from run_benchmarks.commands.verification import verify
 from run_benchmarks.results.records import RoundRecord, Verdict
 from tests.run_benchmarks.conftest import Load
@@ -26,6 +28,7 @@ def _interrupt_after_a_step(logs: Path) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.nightly
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, load: Load) -> None:
     settings = settings_of(load, tmp_path, "ONE['overrides'] = {'sizes': '8..64M x2', 'iterations': 2000}")
     folder = tmp_path / "result"

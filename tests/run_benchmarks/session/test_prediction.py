@@ -32,6 +32,7 @@ LLAMA = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 def test_a_training_stands_beside_its_prediction_or_the_report_says_why_not(
     tmp_path: Path, load: Load, capsys: pytest.CaptureFixture[str]

@@ -144,6 +144,7 @@ def test_a_host_keeps_what_was_not_collected_of_an_attempt_though_the_next_one_w
     assert (there / "ONE/round1/localhost_noderank0/rank0.out.log").is_file()
 
 
+@pytest.mark.nightly
 def test_a_number_is_of_the_code_that_is_named(
     tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -216,6 +216,7 @@ def test_factors_fitted_to_half_of_the_layouts_predict_the_other_half() -> None:
         assert within(its, bars), (family, its)
 
 
+@pytest.mark.nightly
 def test_factors_fitted_to_other_layouts_of_a_cluster_predict_dense_models() -> None:
     """A GPU with a single layout keeps the shipped factors."""
     found = sorted(abs(100 * (each.ms / measured_ms(row, each.job) - 1)) for row, each in other_dense())

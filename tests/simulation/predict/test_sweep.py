@@ -215,6 +215,7 @@ def test_rows_of_a_sweep_are_predicted_the_same_by_predict(
     assert predict(again, machines()["H100"]).ms == pytest.approx(float(rows[0]["predicted_ms"]), rel=1e-5)
 
 
+@pytest.mark.nightly
 def test_an_interrupted_sweep_keeps_its_layouts_and_the_same_command_goes_on(tmp_path: Path) -> None:
     """It ends as one that was not interrupted; what was kept is not predicted again."""
     words = [*SWEEP, "--gpus", "512", "--output", "out.csv"]

@@ -53,9 +53,8 @@ def given_to_gloo(op: Call) -> tuple[str, int]:
     return "all_reduce", op.bytes
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if "biases" in name else pytest.mark.nightly) for name in JOBS]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", JOBS)
 def test_the_trace_of_a_rank_is_what_gloo_carries(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", f"{__package__}.fsdp2_ranks", json.dumps(JOBS[name]), str(tmp_path)],

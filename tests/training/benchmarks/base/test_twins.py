@@ -196,6 +196,7 @@ def test_the_number_of_threads_makes_another_kind() -> None:
         torch.set_num_threads(threads)
 
 
+@pytest.mark.nightly
 def test_a_rank_with_a_flipped_bit_is_a_finding_that_drains_its_host(tmp_path: Path) -> None:
     module = "tests.training.benchmarks.base.flipping_workload"
     tests = ["training", "memory", "host_to_device_numa", "memory_capacity", "host_matmul", "disk_write"]

@@ -84,6 +84,7 @@ def test_all_ranks_need_no_group_of_their_own(monkeypatch: pytest.MonkeyPatch) -
     assert not nccl.splits and nccl.made == 0
 
 
+@pytest.mark.nightly
 def test_over_gloo_a_rank_opens_its_own_group_alone(tmp_path: Path) -> None:
     code, output = run(tmp_path, plain_processes(4), ["tests.training.benchmarks.network.teams_workload"])
     for rank in range(4):

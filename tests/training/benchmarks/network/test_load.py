@@ -99,6 +99,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("tool", ["overlap", "congestion", "soak"])
 def test_every_rank_keeps_the_rules_and_rank_0_has_the_figures(measured: Path, tool: str) -> None:
     for rank in range(RANKS):

@@ -53,6 +53,7 @@ def run_nodes(folder: Path, nodes: int, **chosen: object) -> list[int]:
         return [process.wait(timeout=200) for process in running]
 
 
+@pytest.mark.nightly
 def test_pairs_of_three_nodes_rest_in_turn_and_are_all_measured(tmp_path: Path) -> None:
     codes = run_nodes(tmp_path, 3, pattern="pairs", repeats=3, sizes="8,64K", iterations=3, warmup_iterations=1)
     assert codes == [0, 0, 0], exit_record(tmp_path / "0").failures
@@ -89,6 +90,7 @@ def test_pairs_of_three_nodes_rest_in_turn_and_are_all_measured(tmp_path: Path) 
     assert not (tmp_path / "1" / "network.csv").exists()
 
 
+@pytest.mark.nightly
 def test_pairs_on_rails_name_the_rail_read_the_topology_and_send_both_ways(tmp_path: Path) -> None:
     table = tmp_path / "racks.csv"
     table.write_text(f"host,rack\n{platform.node()}#0,a\n{platform.node()}#1,b\n")

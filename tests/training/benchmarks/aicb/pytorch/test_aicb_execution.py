@@ -283,6 +283,7 @@ class Waiting:
         return self._position
 
 
+@pytest.mark.nightly
 def test_a_wrong_element_is_exit_code_1(tmp_path: Path) -> None:
     spoilt = "tests.training.benchmarks.aicb.pytorch.spoilt_workload"
     options = ["--vendor", "cpu", "--set", "dialect=aicb", "--set", "frame=collective_test", "--set", "iter_num=1"]

@@ -132,6 +132,7 @@ def test_a_rank_that_stands_still_is_named(how: str, together: str, nodes: int, 
     judge_standing(tmp_path, how, together, nodes)
 
 
+@pytest.mark.nightly
 def test_torchs_flight_recorder_tells_what_the_others_wait_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "100")
     judgement = judge_standing(tmp_path, "stop", "together", 1)

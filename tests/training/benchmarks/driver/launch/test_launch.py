@@ -89,6 +89,7 @@ def test_a_traceback_is_in_the_ranks_log_and_in_the_record(tmp_path: Path) -> No
     assert log_of(tmp_path, 1).startswith("from before\n")
 
 
+@pytest.mark.nightly
 def test_a_sentence_by_which_a_rank_leaves_is_the_message(tmp_path: Path) -> None:
     code, _ = run(tmp_path, TWO_RANKS, [WORKLOAD, "text"])
     assert code == 1
@@ -142,6 +143,7 @@ def test_a_limit_that_is_no_number_of_seconds_is_refused(limit: str, capsys: pyt
     assert end.value.code == 2 and "argument --max_seconds" in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_sigterm_while_torch_waits_for_the_other_nodes(tmp_path: Path) -> None:
     """There torch blocks in C++, where Python handles no signal; the master here accepts and never answers."""
     with socket.socket() as master:
@@ -162,6 +164,7 @@ def test_sigterm_while_torch_waits_for_the_other_nodes(tmp_path: Path) -> None:
     assert not lock_is_held(tmp_path)
 
 
+@pytest.mark.nightly
 def test_ranks_die_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     with started(command(tmp_path, ["--nproc_per_node", "1"], [WORKLOAD, "sleep"])) as process:
         log = tmp_path / "rank0.out.log"

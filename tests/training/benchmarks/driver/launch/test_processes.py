@@ -23,6 +23,7 @@ from training.benchmarks.driver.launch.failures import StartError
 from training.benchmarks.driver.launch.processes import environment_of, parse_options
 
 
+@pytest.mark.nightly
 def test_what_rank_0_stores_last_is_read_by_ranks_that_are_late(tmp_path: Path) -> None:
     """Its process serves the store of plain processes."""
     code, _ = run(tmp_path, plain_processes(2), ["tests.training.benchmarks.driver.launch.parting_workload"])

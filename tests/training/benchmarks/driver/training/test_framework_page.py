@@ -71,6 +71,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "python"
 
 
+@pytest.mark.nightly
 def test_the_case_of_the_page_runs_by_the_controller_on_a_host_without_torch(
     project: Path, tmp_path: Path, python: Path
 ) -> None:

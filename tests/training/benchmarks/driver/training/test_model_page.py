@@ -80,6 +80,7 @@ def test_the_model_of_the_page_reaches_its_target_on_two_ranks(project: Path, tm
     assert ends[-1]["accuracy"] == finished["final_accuracy"]
 
 
+@pytest.mark.nightly
 def test_the_model_of_the_page_reads_files_and_names_one_that_is_missing(project: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "train.npy", np.arange(40 * 32) % 64)
     options = ["--set", "data=files", "--set", "max_steps=2", "--data_dir", str(tmp_path)]
@@ -113,6 +114,7 @@ def figures(project: Path) -> list[float]:
     return [float(word) for word in found.stdout.split()]
 
 
+@pytest.mark.nightly
 def test_the_operations_of_the_page_are_those_that_torch_counts(figures: list[float]) -> None:
     assert figures[0] == pytest.approx(1, rel=1e-3)
 

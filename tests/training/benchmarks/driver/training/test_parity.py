@@ -19,7 +19,8 @@ from training.benchmarks.driver.training.settings.settings import TrainingConfig
 LATE = {
     *("compiled", "compiled_selective", "tp_accumulation", "tp_sequence", "bf16_ddp", "fp16_fsdp", "overflow_ddp"),
     *("resume_fsdp", "resume_tp", "fsdp_tp", "hsdp", "fp8_ddp", "fp8_compiled", "cp_bf16_compiled"),
-    *("resume_pp_interleaved", "hsdp_tp"),
+    *("resume_pp_interleaved", "hsdp_tp", "fsdp_accumulation_recomputed", "ddp_accumulation", "compiled", "fp16_ddp"),
+    *("resume_lamb", "resume_pp", "resume_cp"),
 }
 Table = TypeVar("Table")
 HALF = {"train_batch_size": GLOBAL_BATCH // 4, "gradient_accumulation_steps": 2}
@@ -115,13 +116,13 @@ TWO_DIMENSIONS: dict[str, dict[str, Any]] = tonight(
 IN_TWO = {"train_batch_size": 2, "gradient_accumulation_steps": 4}
 # Layout: ranks, settings.
 PIPELINES: dict[str, tuple[int, dict[str, Any]]] = {
-    "pp_ddp": (4, PP | IN_TWO),
-    "pp_fsdp_recomputed": (4, PP | IN_TWO | FSDP | {"activation_checkpointing": True}),
     "pp_tp_sequence": (4, PP | {"tensor_parallel_size": 2, "sequence_parallel": True}),
-    "pp4": (4, PP | {"pipeline_parallel_size": 4, "train_batch_size": 2, "gradient_accumulation_steps": 8}),
     "pp_interleaved_fsdp": (4, PP | IN_TWO | FSDP | {"pipeline_stages_per_rank": 2}),
 } | (
     {
+        "pp_ddp": (4, PP | IN_TWO),
+        "pp_fsdp_recomputed": (4, PP | IN_TWO | FSDP | {"activation_checkpointing": True}),
+        "pp4": (4, PP | {"pipeline_parallel_size": 4, "train_batch_size": 2, "gradient_accumulation_steps": 8}),
         "pp4_interleaved_fsdp": (8, PP | IN_TWO | FSDP | {"pipeline_parallel_size": 4, "pipeline_stages_per_rank": 2}),
         "pp4_interleaved_ddp": (8, PP | IN_TWO | {"pipeline_parallel_size": 4, "pipeline_stages_per_rank": 2}),
         "pp_fsdp_tp": (8, PP | IN_TWO | FSDP | {"tensor_parallel_size": 2, "compile_backend": "aot_eager"}),
@@ -131,14 +132,14 @@ PIPELINES: dict[str, tuple[int, dict[str, Any]]] = {
 )
 # Of which each sample's sequence is divided. The model has two key-value heads.
 CONTEXTS: dict[str, tuple[int, dict[str, Any]]] = {
-    "cp_ddp": (4, CP | {"train_batch_size": GLOBAL_BATCH // 2}),
-    "cp4_fsdp_recomputed": (
-        4,
-        CP | HALF_OF_ALL | FSDP | {"context_parallel_size": 4, "activation_checkpointing": True},
-    ),
     "cp_tp_sequence": (4, CP | FSDP | {"tensor_parallel_size": 2, "sequence_parallel": True}),
 } | (
     {
+        "cp_ddp": (4, CP | {"train_batch_size": GLOBAL_BATCH // 2}),
+        "cp4_fsdp_recomputed": (
+            4,
+            CP | HALF_OF_ALL | FSDP | {"context_parallel_size": 4, "activation_checkpointing": True},
+        ),
         "cp_hsdp_compiled": (4, CP | HSDP | {"train_batch_size": GLOBAL_BATCH // 2, "compile_backend": "aot_eager"}),
         "cp_tp": (4, CP | FSDP | {"tensor_parallel_size": 2}),
         "cp4_fsdp_selective": (
@@ -459,7 +460,7 @@ def _plain_norms(start: dict[str, torch.Tensor], settings: dict[str, Any]) -> tu
 @pytest.fixture(scope="module")
 def deep(folder: Path, found: dict[str, Any]) -> tuple[list[float], list[float]]:
     """Those of the model that pipelines have."""
-    start = torch.load(folder / "pp_ddp.start.pt")
+    start = torch.load(folder / "pp_interleaved_fsdp.start.pt")
     assert len(start) == 3 + DEEP["num_layers"] * 9, "the parameters of all stages"
     return _plain_norms(start, DEEP)
 
@@ -467,7 +468,7 @@ def deep(folder: Path, found: dict[str, Any]) -> tuple[list[float], list[float]]
 @pytest.fixture(scope="module")
 def flat(folder: Path, found: dict[str, Any]) -> tuple[list[float], list[float]]:
     """Those of the model that the other layouts have."""
-    return _plain_norms(torch.load(folder / "cp_ddp.start.pt"), {})
+    return _plain_norms(torch.load(folder / "cp_tp_sequence.start.pt"), {})
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -478,7 +479,9 @@ def test_a_pipeline_trains_like_the_plain_loop(
     assert found[name]["losses"] == pytest.approx(losses, abs=EXACT, rel=0)
     assert found[name]["grad_norms"] == pytest.approx(norms, rel=EXACT)
     start = torch.load(folder / f"{name}.start.pt")
-    assert all(torch.equal(start[key], weight) for key, weight in torch.load(folder / "pp_ddp.start.pt").items())
+    assert all(
+        torch.equal(start[key], weight) for key, weight in torch.load(folder / "pp_interleaved_fsdp.start.pt").items()
+    )
 
 
 def test_replicas_of_a_stage_that_differ_are_found(found: dict[str, Any]) -> None:

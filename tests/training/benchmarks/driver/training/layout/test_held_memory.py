@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.tiers import NIGHTLY
 from tests.training.benchmarks.driver.launch.launching import ROOT
 
 COMMON: dict[str, Any] = {
@@ -21,18 +20,13 @@ PP: dict[str, Any] = COMMON | {"pipeline_parallel_size": 4}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "fsdp": COMMON | {"strategy": "fsdp", "activation_checkpointing": True},
     "pipeline_replicas": PP | {"pipeline_parallel_size": 2, "activation_checkpointing": True},
-} | (
-    {
-        "hsdp": COMMON | {"strategy": "hsdp", "shard_size": 2},
-        "fsdp_short": COMMON | {"strategy": "fsdp", "vocab_size": 4096, "seq_length": 4},
-        "fsdp_fp32": COMMON | {"strategy": "fsdp", "precision": "fp32"},
-        "pipeline": PP,
-        "pipeline_interleaved": PP | {"num_layers": 8, "pipeline_parallel_size": 2, "pipeline_stages_per_rank": 2},
-        "pipeline_recomputed": PP | {"activation_checkpointing": "selective"},
-    }
-    if NIGHTLY
-    else {}
-)
+    "hsdp": COMMON | {"strategy": "hsdp", "shard_size": 2},
+    "fsdp_short": COMMON | {"strategy": "fsdp", "vocab_size": 4096, "seq_length": 4},
+    "fsdp_fp32": COMMON | {"strategy": "fsdp", "precision": "fp32"},
+    "pipeline": PP,
+    "pipeline_interleaved": PP | {"num_layers": 8, "pipeline_parallel_size": 2, "pipeline_stages_per_rank": 2},
+    "pipeline_recomputed": PP | {"activation_checkpointing": "selective"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +44,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]
     return {name: json.loads((folder / f"{name}.json").read_text()) for name in LAYOUTS}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_step_of_several_micro_batches_holds_what_is_estimated(name: str, held: dict[str, dict[str, float]]) -> None:
     """Whole float32 gradients, and a copy of a stage's weights for each micro-batch in flight, would be missed."""

@@ -83,6 +83,7 @@ def held(config: TrainingConfig, rank: int = 0) -> int:
     return passes.most
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("seq_length", "most"), [(64, 1.1), (512, 1.4)])
 def test_autocast_s_copies_of_layers_that_are_computed_again_are_together_in_the_forward_pass_alone(
     seq_length: int, most: float
@@ -111,6 +112,7 @@ def test_the_gradient_of_the_embedding_and_of_the_head_counts_where_it_is_most_o
     assert 0.98 < estimated / measured < 1.25, (estimated, measured)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_stage_that_is_computed_again_has_the_copies_of_all_its_layers_beside_those_of_its_ends(rank: int) -> None:
     more = {"num_layers": 32, "vocab_size": 2048, "pipeline_parallel_size": 2, "gradient_accumulation_steps": 2}

@@ -98,6 +98,7 @@ def test_an_attention_of_the_vendor_s_own_does_not_divide_sequences() -> None:
         model.divide_sequence(ContextParallel(2))
 
 
+@pytest.mark.nightly
 def test_more_tensor_parallel_ranks_need_less_and_the_automatic_layout_knows_it() -> None:
     """In the memory of one of four ranks' whole step, a rank alone must recompute or take smaller micro-batches."""
     benchmark, needed = benchmark_of("llama"), {}

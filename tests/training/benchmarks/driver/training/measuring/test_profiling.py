@@ -147,6 +147,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, l
     yield folder, values
 
 
+@pytest.mark.nightly
 def test_traces_of_the_chosen_steps_and_ranks_lie_beside_the_logs(
     finished: tuple[Path, list[dict[str, Any]]],
 ) -> None:

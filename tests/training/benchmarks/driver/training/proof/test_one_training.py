@@ -119,6 +119,7 @@ def test_a_sabotage_ends_every_rank_and_names_the_one(name: str, ended: list[dic
     assert first == expected if expected is None or first is None else first.startswith(expected)
 
 
+@pytest.mark.nightly
 def test_the_controller_learns_the_rank_and_the_sentence(tmp_path: Path) -> None:
     config, data, cache = tmp_path / "config.py", tmp_path / "data", tmp_path / "cache"
     data.mkdir()
