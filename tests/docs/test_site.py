@@ -15,7 +15,6 @@ from tests.docs import generated, site
 from tests.docs.pages import ROOT
 
 
-@pytest.mark.nightly
 def test_the_site_builds_and_what_is_wrong_with_a_page_is_named(tmp_path: Path) -> None:
     """One build for both: of all pages with some mistakes, exactly these are told."""
     pages = Path(shutil.copytree(ROOT / "docs", tmp_path / "docs"))
