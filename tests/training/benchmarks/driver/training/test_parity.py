@@ -19,7 +19,7 @@ from training.benchmarks.driver.training.settings.settings import TrainingConfig
 LATE = {
     *("compiled", "compiled_selective", "tp_accumulation", "tp_sequence", "bf16_ddp", "fp16_fsdp", "overflow_ddp"),
     *("resume_fsdp", "resume_tp", "fsdp_tp", "hsdp", "fp8_ddp", "fp8_compiled", "cp_bf16_compiled"),
-    *("resume_pp_interleaved", "hsdp_tp", "fsdp_accumulation_recomputed", "ddp_accumulation", "compiled", "fp16_ddp"),
+    *("resume_pp_interleaved", "hsdp_tp", "fsdp_accumulation_recomputed", "ddp_accumulation"),
     *("resume_lamb", "resume_pp", "resume_cp"),
 }
 Table = TypeVar("Table")
