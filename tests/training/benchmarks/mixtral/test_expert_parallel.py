@@ -38,8 +38,9 @@ if NIGHTLY:
         "hsdp": (4, FSDP | {"strategy": "hsdp", "shard_size": 2}),
     }
 ACCUMULATED: dict[str, dict[str, Any]] = {
+    "accumulated": FSDP | TWO_MICRO_BATCHES,
     "accumulated_two_copies": FSDP | TWO_MICRO_BATCHES | {"expert_parallel_size": 2},
-} | ({"accumulated": FSDP | TWO_MICRO_BATCHES} if NIGHTLY else {})
+}
 HALF: dict[str, Any] = {"half": FSDP | {"precision": "bf16", "expert_parallel_size": 2}} if NIGHTLY else {}
 RESUMED: dict[str, Any] = FSDP | {"expert_parallel_size": 2, "max_steps": STEPS}
 
