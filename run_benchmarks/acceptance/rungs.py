@@ -24,6 +24,8 @@ EVERY_LINK, TOOLS = "ACCEPT_ALL_TO_ALL", "ACCEPT_TOOLS"
 """Cases: that loads every link of the network at once; that runs tools of others."""
 PAIRS, ALL_REDUCE, TRAINING = "ACCEPT_PAIRS", "ACCEPT_ALL_REDUCE", "ACCEPT_TRAINING"
 """Cases: of every pair of hosts, or the search; of all together; of the whole cluster."""
+SOAK = "ACCEPT_SOAK"
+"""Case: the training with as many steps as the rest of the budget has room for."""
 TOOLS_CONFIG = {HEALTH: "config_quick", SINGLE: "config_host", NETWORK: "config_pairs"}
 SHORT_REPEATS, SHORT_STEPS = 3, 3
 """Of a rung that is shrunk: repeats of each pair, and the part of a training's steps (one in so many)."""
@@ -232,7 +234,7 @@ def soak_of(training: Cases, times: int) -> Cases:
     found = {}
     for case in training.values():
         steps = times * int(case["overrides"]["max_steps"])
-        found["ACCEPT_SOAK"] = {**case, "overrides": {**case["overrides"], "max_steps": steps}}
+        found[SOAK] = {**case, "overrides": {**case["overrides"], "max_steps": steps}}
     return found
 
 

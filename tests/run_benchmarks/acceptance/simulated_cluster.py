@@ -16,11 +16,11 @@ from protocol.finding import PartFinding
 from run_benchmarks.acceptance.case_levels import Known
 from run_benchmarks.acceptance.climb import Climb, Looked
 from run_benchmarks.acceptance.records import Levels
-from run_benchmarks.acceptance.rungs import RUNGS, Cases
+from run_benchmarks.acceptance.rungs import RUNGS, SOAK, Cases
 from run_benchmarks.results.drain import drain_list
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.outcomes import findings_in
-from run_benchmarks.results.records import NodeRecord, RoundRecord, RunRecord, Verdict
+from run_benchmarks.results.records import CaseRecord, NodeRecord, RoundRecord, RunRecord, Verdict
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.training.benchmarks.network import simulation
 from tests.training.benchmarks.network.adaptive_simulation import Cluster, Faults
@@ -44,7 +44,7 @@ SLOW_NIC, SLOW_GPU, LATE_HOST, LOSSY, ONE_RAIL = 0.7, 0.85, 50.0, 0.002, 0.5
 @dataclass(frozen=True, kw_only=True)
 class Bad:
     """Hosts that are bad, by the way in which they are. slow_gpus: share of the speed of one device in all tests.
-    switches, training: share of the speed of all hosts together on the network, and in a training.
+    switches, training, soak: share of the speed of all hosts together on the network, in a training, and in its soak.
     """
 
     slow_gpus: Mapping[str, float] = field(default_factory=dict)
@@ -53,6 +53,7 @@ class Bad:
     packets: Mapping[str, float] = field(default_factory=dict)
     switches: float = 1.0
     training: float = 1.0
+    soak: float = 1.0
 
     @property
     def truth(self) -> set[str]:
@@ -85,7 +86,7 @@ class SimulatedCluster:
         self._seed += 1
         found: dict[str, list[RoundRecord]] = {}
         for title, definition in cases.items():
-            measured = self._measured(definition, hosts)
+            measured = self._measured(title, definition, hosts)
             record = _record(hosts, *measured)
             like = case(model=definition["model"]).model_copy(update={"nnodes": len(hosts), "nproc": DEVICES})
             findings, problems = findings_in(like, record)
@@ -95,7 +96,7 @@ class SimulatedCluster:
         record_of_run = RunRecord(
             run_id="run1", verdict=Verdict.DEGRADED if drain else Verdict.PASS, exit_code=0, started_ms=0,
             finished_ms=1, command=[], runtime="process", vendor="nvidia", code_digest="", git_revision=None,
-            versions={}, hosts=[], drain=drain, cases=[],
+            versions={}, hosts=[], drain=drain, cases=[_soak(each) for name, each in cases.items() if name == SOAK],
         )  # fmt: skip
         return LoadedRun(folder=Path(f"run_{name}"), record=record_of_run, rounds=found)
 
@@ -117,7 +118,7 @@ class SimulatedCluster:
         return made
 
     def _measured(
-        self, definition: Mapping[str, Any], hosts: Sequence[str]
+        self, title: str, definition: Mapping[str, Any], hosts: Sequence[str]
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Steps and FINISHED's value of a case."""
         if definition["model"] == "base":
@@ -128,13 +129,13 @@ class SimulatedCluster:
         if definition["model"] == "network" and definition["overrides"].get("pattern") != "all":
             return self._pairs(hosts, definition["overrides"]["repeats"])
         self.rounds += 1
-        return self._together(definition)
+        return self._together(title, definition)
 
-    def _together(self, definition: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    def _together(self, title: str, definition: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """One figure of all hosts, which accuses none: GB/s of a collective, or samples/s of a training."""
         around = 1 + 0.01 * random.Random(self._seed).gauss(0, 1)
         if definition["model"] != "network":
-            rate = 100 * self._bad.training * around
+            rate = 100 * (self._bad.soak if title == SOAK else self._bad.training) * around
             ends = {f"throughput(ips)_steady{end}": rate * by for end, by in (("", 1), ("_low", 0.98), ("_high", 1.02))}
             return [], ends | {"step_time_p50": 1 / rate}
         rate = 40 * self._bad.switches * around
@@ -185,6 +186,10 @@ class SimulatedCluster:
         steps = simulation.steps(len(hosts), QUIET, fault, self._seed, repeats=repeats)
         found = analyse(steps, slow_percent=SLOW_PERCENT)
         return steps, told(found.findings if found else ())
+
+
+def _soak(definition: Mapping[str, Any]) -> CaseRecord:
+    return case(definition["model"], **definition["overrides"]).model_copy(update={"name": SOAK, "folder": SOAK})
 
 
 def _record(hosts: Sequence[str], steps: list[dict[str, Any]], metrics: Mapping[str, Any]) -> RoundRecord:
