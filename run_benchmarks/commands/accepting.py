@@ -62,6 +62,7 @@ from run_benchmarks.console.terminal import print_table
 from run_benchmarks.errors import ClusterDynoError, InputProblems, Problem
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.slurm.absence import answered
 from run_benchmarks.hosts.slurm.allocation import AllocationError
 from run_benchmarks.hosts.slurm.nodes import MARK
 from run_benchmarks.inspection.check import check_hosts
@@ -435,10 +436,11 @@ def _planned(
 
     Raises:
         InputProblems: a rung's settings are wrong, or `earlier`, a record and its file, has another number of devices.
+        SilentSlurmError: Slurm does not answer.
         OSError: the results' folder cannot be written.
     """
     if nproc is None:
-        with _ended_by_signals():
+        with _ended_by_signals(), answered():
             nproc = ranks_of_a_host(asked, settings)
     if earlier is not None:
         _refuse_unlike(*earlier, settings.test.VENDOR, nproc)
