@@ -50,6 +50,7 @@ from run_benchmarks.acceptance.rungs import (
     Others,
     conf_text,
     stages_of,
+    with_rails,
 )
 from run_benchmarks.acceptance.tools import installed, others_of, too_long, tools_of
 from run_benchmarks.commands import draining, starting
@@ -601,7 +602,8 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
             if len(hosts) < FEWEST[name]:
                 continue
             for cases in stages_of(name, settings.test.VENDOR, hosts, nproc, data, tools.get(name, NO_OTHERS)):
-                prepare(planned.conf(name, cases, hosts, 1), new_run_id())
+                every = with_rails(cases, settings.test.VENDOR, hosts, {hosts[0]: []})
+                prepare(planned.conf(name, every, hosts, 1), new_run_id())
 
 
 def same_options(asked: Request, names: Sequence[str]) -> list[str]:

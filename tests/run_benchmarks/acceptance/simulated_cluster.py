@@ -24,7 +24,9 @@ from run_benchmarks.results.records import CaseRecord, NodeRecord, RoundRecord, 
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.training.benchmarks.network import simulation
 from tests.training.benchmarks.network.adaptive_simulation import Cluster, Faults
-from tests.training.benchmarks.network.simulation import LATE, QUIET, SIZES, SLOW_PERCENT, Fault
+from tests.training.benchmarks.network.fabrics import Ailment, Fabric, Part
+from tests.training.benchmarks.network.fabrics import steps as fabric_steps
+from tests.training.benchmarks.network.simulation import LATE, QUIET, SIZES, SLOW_PERCENT, WINDOW, Fault
 from tests.training.benchmarks.network.synthetic import hosts_of
 from training.benchmarks.network.patterns.schedule import rounds
 from training.benchmarks.network.patterns.topology import Topology
@@ -35,7 +37,7 @@ from training.benchmarks.network.slow_parts.ground import ground_of, searched
 from training.benchmarks.network.slow_parts.judge import Bounds
 from training.benchmarks.network.slow_parts.search_rows import finding_of
 
-DEVICES = 8
+DEVICES, ONE = 8, 5
 TESTS = {"matmul_bf16": (700.0, "TFLOPS"), "memory": (3000.0, "GB/s"), "host_to_device": (50.0, "GB/s")}
 SLOW_NIC, SLOW_GPU, LATE_HOST, LOSSY, ONE_RAIL = 0.7, 0.85, 50.0, 0.002, 0.5
 """The five ways: share of the NIC's rate, of a device's; microseconds; share of packets lost; share of one rail."""
@@ -44,6 +46,7 @@ SLOW_NIC, SLOW_GPU, LATE_HOST, LOSSY, ONE_RAIL = 0.7, 0.85, 50.0, 0.002, 0.5
 @dataclass(frozen=True, kw_only=True)
 class Bad:
     """Hosts that are bad, by the way in which they are. slow_gpus: share of the speed of one device in all tests.
+    rails: share of the rate of ONE of its DEVICES rails, each its device's own: all ranks wait for it.
     switches, training, soak: share of the speed of all hosts together on the network, in a training, and in its soak.
     """
 
@@ -51,21 +54,28 @@ class Bad:
     rate: Mapping[str, float] = field(default_factory=dict)
     delay_us: Mapping[str, float] = field(default_factory=dict)
     packets: Mapping[str, float] = field(default_factory=dict)
+    rails: Mapping[str, float] = field(default_factory=dict)
     switches: float = 1.0
     training: float = 1.0
     soak: float = 1.0
 
     @property
     def truth(self) -> set[str]:
-        return {*self.slow_gpus, *self.rate, *self.delay_us, *self.packets}
+        return {*self.slow_gpus, *self.slowest, *self.delay_us, *self.packets}
+
+    @property
+    def slowest(self) -> dict[str, float]:
+        """Share of the rate of the slowest rail."""
+        return {**self.rate, **self.rails}
 
 
 def five_bad(hosts: Sequence[str], seed: int) -> Bad:
-    """One host of each of the five ways. With every device on its own rail, a collective is as slow as the slowest."""
+    """One host of each of the five ways."""
     nic, gpu, late, lossy, rail = random.Random(seed).sample(list(hosts), 5)
     return Bad(
         slow_gpus={gpu: SLOW_GPU},
-        rate={nic: SLOW_NIC, rail: ONE_RAIL},
+        rate={nic: SLOW_NIC},
+        rails={rail: ONE_RAIL},
         delay_us={late: LATE_HOST},
         packets={lossy: LOSSY},
     )
@@ -86,9 +96,9 @@ class SimulatedCluster:
         self._seed += 1
         found: dict[str, list[RoundRecord]] = {}
         for title, definition in cases.items():
-            measured = self._measured(title, definition, hosts)
-            record = _record(hosts, *measured)
-            like = case(model=definition["model"]).model_copy(update={"nnodes": len(hosts), "nproc": DEVICES})
+            own = definition["hosts"]
+            record = _record(own, *self._measured(title, definition, own))
+            like = case(model=definition["model"]).model_copy(update={"nnodes": len(own), "nproc": DEVICES})
             findings, problems = findings_in(like, record)
             assert not problems, problems
             found[title] = [record.model_copy(update={"findings": list[PartFinding](findings)})]
@@ -126,6 +136,8 @@ class SimulatedCluster:
             return self._devices(hosts), {}
         if definition["config"] == "config_adaptive":
             return [], self._search(hosts)
+        if definition["overrides"].get("pattern") == "rail_pairs":
+            return self._rails(hosts, definition["overrides"]["repeats"])
         if definition["model"] == "network" and definition["overrides"].get("pattern") != "all":
             return self._pairs(hosts, definition["overrides"]["repeats"])
         self.rounds += 1
@@ -160,7 +172,7 @@ class SimulatedCluster:
             return {place[host]: value for host, value in values.items() if host in place}
 
         bad = self._bad
-        faults = Faults(rate=of_places(bad.rate), delay_us=of_places(bad.delay_us), packets=of_places(bad.packets))
+        faults = Faults(rate=of_places(bad.slowest), delay_us=of_places(bad.delay_us), packets=of_places(bad.packets))
         cluster = Cluster(QUIET, faults, self._seed)
         comparison = PeerComparison(Bounds(slow_percent=SLOW_PERCENT, late_percent=LATE))
         steps = searched(ground_of(range(len(hosts)), Topology()), comparison, "hosts")
@@ -181,9 +193,22 @@ class SimulatedCluster:
             return {names[host]: value for host, value in values.items() if host in names}
 
         bad = self._bad
-        fault = Fault(rate=by_name(bad.rate), delay_us=by_name(bad.delay_us), packets=by_name(bad.packets))
+        fault = Fault(rate=by_name(bad.slowest), delay_us=by_name(bad.delay_us), packets=by_name(bad.packets))
         self.rounds += len(list(rounds("pairs", hosts_of(len(hosts)))))
         steps = simulation.steps(len(hosts), QUIET, fault, self._seed, repeats=repeats)
+        found = analyse(steps, slow_percent=SLOW_PERCENT)
+        return steps, told(found.findings if found else ())
+
+    def _rails(self, hosts: Sequence[str], repeats: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Each rail by itself. A NIC that loses packets sends as many again as simulation.py says."""
+        bad, place = self._bad, {host: number for number, host in enumerate(hosts)}
+        again = {host: (1 - lost) / (1 + lost * (WINDOW - 1)) for host, lost in bad.packets.items()}
+        rate: dict[Part, float] = {place[host]: by for host, by in {**bad.rate, **again}.items() if host in place}
+        rate |= {(place[host], f"rail {ONE}"): by for host, by in bad.rails.items() if host in place}
+        delay: dict[Part, float] = {place[host]: us for host, us in bad.delay_us.items() if host in place}
+        self.rounds += len(list(rounds("rail_pairs", hosts_of(len(hosts)))))
+        fabric = Fabric(1, len(hosts), rails=DEVICES)
+        steps = fabric_steps(fabric, Ailment(rate, delay), self._seed, repeats=repeats, pattern="rail_pairs")
         found = analyse(steps, slow_percent=SLOW_PERCENT)
         return steps, told(found.findings if found else ())
 
