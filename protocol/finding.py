@@ -17,10 +17,11 @@ FindingPart = Literal["host", "device", "link", "rack", "group", "pair", "rail",
 # lost: it stopped answering; memory_errors: uncorrected ones; device_errors: the driver reported one; heat: too hot;
 # different_results: its results have other bits than those of its kind. Of a tool of others: failed_test: it says that
 # something is broken, or gives no result here alone; not_run: it gives none, or a part was not seen: nothing is proved.
+# file_system: one ran full or became read-only.
 FindingKind = Literal[
     "constant", "intermittent", "stalls", "below_expected", "transport", "link_errors", "link_speed", "lost",
     "memory_errors", "device_errors", "heat", "different_results",
-    "failed_test", "not_run",
+    "failed_test", "not_run", "file_system",
 ]  # fmt: skip
 FindingSeverity = Literal["fault", "warning"]
 SymptomName = Literal["bandwidth", "latency", "stalls"]

@@ -12,12 +12,13 @@ from common.units import format_size
 from protocol.finding import PartFinding
 from run_benchmarks.acceptance.kinds import kinds_of
 from run_benchmarks.acceptance.records import CaseLevels, Usual, is_figure, shortfall
-from run_benchmarks.acceptance.rungs import ALL_REDUCE, EVERY_LINK, PAIRS, TRAINING
+from run_benchmarks.acceptance.rungs import ALL_REDUCE, EVERY_LINK, PAIRS, SOAK, TRAINING
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import RoundRecord
+from run_benchmarks.results.seal import config_digest
 from training.benchmarks.network.reporting.references import busbw_of_hosts
 
-COMPARED = (PAIRS, ALL_REDUCE, EVERY_LINK, TRAINING)
+COMPARED = (PAIRS, ALL_REDUCE, EVERY_LINK, TRAINING, SOAK)
 INTERVAL = 3.92
 """Standard deviations in the interval that holds 95 % of a normal law."""
 Known = Mapping[str, CaseLevels]
@@ -123,9 +124,17 @@ def _conditions(run: LoadedRun, case: str, record: RoundRecord) -> CaseLevels:
     return CaseLevels(
         hosts=len(record.nodes),
         ranks=max((len(node.ranks) for node in record.nodes), default=0),
-        settings=record.config_sha256 or "",
+        settings=_settings(run, case, record),
         kinds=", ".join(sorted({*kinds_of(run, case).values()} - {""})),
     )
+
+
+def _settings(run: LoadedRun, case: str, record: RoundRecord) -> str:
+    """The digest of a case's settings: of a soak without its steps, whose number the rest of the budget decides."""
+    for each in run.record.cases if case == SOAK else ():
+        if each.name == SOAK:
+            return config_digest({key: value for key, value in each.config.items() if key != "max_steps"})
+    return record.config_sha256 or ""
 
 
 def _differs(case: str, now: CaseLevels, then: CaseLevels) -> str:
@@ -150,7 +159,7 @@ def _figures(case: str, record: RoundRecord) -> list[_Figure]:
     """The figures of a round; a host may have sent anything."""
     if case == PAIRS:
         return [*_of_hosts(record)]
-    return [*(_of_training(record) if case == TRAINING else _of_all(record.steps))]
+    return [*(_of_training(record) if case in (TRAINING, SOAK) else _of_all(record.steps))]
 
 
 def _of_hosts(record: RoundRecord) -> Iterator[_Figure]:

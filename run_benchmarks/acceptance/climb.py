@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from common.shortening import few
 from protocol.finding import PartFinding
@@ -19,8 +20,10 @@ from run_benchmarks.acceptance.rungs import (
     EVERY_LINK,
     FEWEST,
     HEALTH,
+    LEAST_OF_PAIRS,
     NETWORK,
     NO_OTHERS,
+    RAILS,
     SINGLE,
     TOOLS,
     WHOLE,
@@ -33,6 +36,7 @@ from run_benchmarks.acceptance.rungs import (
     soak_of,
     soak_times,
     stages_of,
+    with_rails,
 )
 from run_benchmarks.acceptance.suspects import (
     Suspects,
@@ -55,8 +59,6 @@ from run_benchmarks.results.loading import LoadedRun
 
 NO_DATA = "data_read, data_write: no case of CASES has a data_dir_host"
 TWO_HOSTS = "two hosts are one pair: measured, not judged"
-LEAST_OF_PAIRS = 3
-"""Hosts of which the analysis of pairs says something."""
 GOOD_BESIDE = 3
 """Good hosts for each suspect when it is tested again, where there are as many: most pairs are then of good ones."""
 MOST_NAMED = 5
@@ -64,6 +66,7 @@ MOST_NAMED = 5
 MOST_WITHOUT = 3
 """Times that a stage that failed runs again, each without those whom the runs before suspect."""
 SEEN_ONCE = "seen once"
+NO_SUSPECTS: Mapping[str, Sequence[str]] = MappingProxyType({})
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
@@ -403,10 +406,13 @@ class Climb:
             return
         before = {*record.out}
         with self._doubted(record, found):
-            loaded, again = self._occasion(record, stage, tested)
+            loaded, again = self._occasion(record, stage, tested, found)
         both, once = agreed(found, again)
         once = {host: said for host, said in once.items() if host not in record.out}
-        if loaded.record.verdict.is_measured:
+        failed = {case.name for case in loaded.record.cases if not case.verdict.is_measured}
+        if failed == {RAILS}:
+            record.not_run.append(_why(loaded))
+        if loaded.record.verdict.is_measured or failed == {RAILS}:
             _append(record.unsteady, once)
         elif self._room < 1:
             self._leave_in_doubt(record, found | once, self._is_spent)
@@ -447,13 +453,20 @@ class Climb:
             self._leave_in_doubt(record, found, "it ended before")
             raise
 
-    def _occasion(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> tuple[LoadedRun, Suspects]:
-        """One run of a stage on hosts, and whom it suspects; those of whom it proves something are out.
+    def _occasion(
+        self,
+        record: RungRecord,
+        stage: int,
+        hosts: Sequence[str],
+        suspects: Mapping[str, Sequence[str]] = NO_SUSPECTS,
+    ) -> tuple[LoadedRun, Suspects]:
+        """One run of a stage on hosts, and whom it suspects; those of whom it proves something are out. suspects: those
+        for whom it is made.
 
         Raises:
             EndedError: it was interrupted, or could not be made.
         """
-        loaded, hosts = self._run_in_service(record, stage, hosts)
+        loaded, hosts = self._run_in_service(record, stage, hosts, suspects)
         self.warned.add(warnings_of(loaded))
         looked = self._noted(record, self.gate(hosts))
         rounds = ", ".join(self.ran[loaded.folder.name][0])
@@ -469,10 +482,9 @@ class Climb:
         self.kinds |= {host: kind for case in loaded.rounds for host, kind in kinds_of(loaded, case).items()}
         found = self._suspects_in(loaded)
         record.out |= {host: said for host, said in found.items() if host in proven(loaded) - looked.sick.keys()}
-        suspects = {host: said for host, said in found.items() if host not in record.out}
         self._occasions.append(loaded)
         self._suspected.append(found)
-        return loaded, suspects
+        return loaded, {host: said for host, said in found.items() if host not in record.out}
 
     def _suspects_in(self, run: LoadedRun) -> Suspects:
         """The hosts that a run suspects, with the evidence, also beside an earlier acceptance."""
@@ -481,11 +493,13 @@ class Climb:
         _append(found, slow_hosts(run, limit, self.usual_cases or {}))
         return found
 
-    def _run_in_service(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> tuple[LoadedRun, Sequence[str]]:
+    def _run_in_service(
+        self, record: RungRecord, stage: int, hosts: Sequence[str], suspects: Mapping[str, Sequence[str]]
+    ) -> tuple[LoadedRun, Sequence[str]]:
         """Run a stage on hosts, or, where they get no nodes, on those that a look at them leaves; which those were."""
         while True:
             try:
-                return self._run(record, stage, hosts), hosts
+                return self._run(record, stage, hosts, suspects), hosts
             except NoNodesError:
                 gone = self._noted(record, self.gate(hosts)).sick
                 if not gone:
@@ -495,9 +509,11 @@ class Climb:
             if len(hosts) < FEWEST[record.rung]:
                 raise _TooFewError
 
-    def _run(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> LoadedRun:
+    def _run(
+        self, record: RungRecord, stage: int, hosts: Sequence[str], suspects: Mapping[str, Sequence[str]]
+    ) -> LoadedRun:
         """Run a stage on hosts, and note that it ran."""
-        cases = self._cases(record.rung, hosts)[stage]
+        cases = with_rails(self._cases(record.rung, hosts)[stage], self.vendor, hosts, suspects)
         began = time.monotonic()
         loaded = self.run(f"{record.rung}{len(record.runs) + 1}", cases, hosts, max(1, int(self._room)))
         record.runs.append(loaded.folder.name)

@@ -14,6 +14,8 @@ FEWEST = {HEALTH: 1, SINGLE: 1, NETWORK: 2, WHOLE: 1}
 """Hosts that a rung needs."""
 ALL_PAIRS = 16
 """Hosts up to which every pair is measured; beyond, the adaptive search needs fewer rounds."""
+LEAST_OF_PAIRS = 3
+"""Hosts of which the analysis of pairs says something."""
 PAIR_REPEATS = 5
 """Of each pair: by three, the analysis misses a bad host among few in one of ten modelled runs; by five, in none."""
 LEAST_SOAK, MOST_SOAK_S, SOAK_SHARE = 3, 1800.0, 0.7
@@ -24,6 +26,14 @@ EVERY_LINK, TOOLS = "ACCEPT_ALL_TO_ALL", "ACCEPT_TOOLS"
 """Cases: that loads every link of the network at once; that runs tools of others."""
 PAIRS, ALL_REDUCE, TRAINING = "ACCEPT_PAIRS", "ACCEPT_ALL_REDUCE", "ACCEPT_TRAINING"
 """Cases: of every pair of hosts, or the search; of all together; of the whole cluster."""
+RAILS = "ACCEPT_RAILS"
+"""Case: of each rail of suspects by itself, beside pairs of all ranks, in which one slow rail slows the whole host."""
+BY_RAIL, GOOD_BY_RAIL = 3, 3
+"""Suspects of that case, at most, and good hosts beside them: half of all, so that the good ones tell what is usual."""
+LATE = "small messages"
+"""In the evidence of a host that is late: a slow rail alone does not make it so."""
+SOAK = "ACCEPT_SOAK"
+"""Case: the training with as many steps as the rest of the budget has room for."""
 TOOLS_CONFIG = {HEALTH: "config_quick", SINGLE: "config_host", NETWORK: "config_pairs"}
 SHORT_REPEATS, SHORT_STEPS = 3, 3
 """Of a rung that is shrunk: repeats of each pair, and the part of a training's steps (one in so many)."""
@@ -180,6 +190,21 @@ def stages_of(
     return [{TRAINING: case(model, config, {**chosen.training_overrides, "train_samples": samples})}]
 
 
+def with_rails(cases: Cases, vendor: str, hosts: Sequence[str], suspects: Mapping[str, Sequence[str]]) -> Cases:
+    """The cases, where they measure pairs, with RAILS of the suspects among the hosts, late ones last: the device of
+    each rank has a rail of its own, unless ranks compute on the CPU. suspects: each with the evidence.
+    """
+    own = [host for host in hosts if host in suspects]
+    own = sorted(own, key=lambda host: any(LATE in said for said in suspects[host]))[:BY_RAIL]
+    chosen = [*own, *[host for host in hosts if host not in suspects][:GOOD_BY_RAIL]]
+    pairs = cases.get(PAIRS)
+    if pairs is None or not own or len(chosen) < LEAST_OF_PAIRS or pairs["nproc"] < 2 or choice_of(vendor) is _CPU:
+        return cases
+    overrides = {**pairs["overrides"], "pattern": "rail_pairs", "repeats": SHORT_REPEATS}
+    rails = {"config": "config_pairs", "nnodes": len(chosen), "hosts": chosen, "overrides": overrides}
+    return {**cases, RAILS: {**pairs, **rails}}
+
+
 def shortened(rung: str, stages: Sequence[Cases]) -> list[Cases]:
     """The stages of a rung for all of which the budget has no room."""
     if rung == SINGLE:
@@ -232,7 +257,7 @@ def soak_of(training: Cases, times: int) -> Cases:
     found = {}
     for case in training.values():
         steps = times * int(case["overrides"]["max_steps"])
-        found["ACCEPT_SOAK"] = {**case, "overrides": {**case["overrides"], "max_steps": steps}}
+        found[SOAK] = {**case, "overrides": {**case["overrides"], "max_steps": steps}}
     return found
 
 

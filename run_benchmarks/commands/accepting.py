@@ -50,6 +50,7 @@ from run_benchmarks.acceptance.rungs import (
     Others,
     conf_text,
     stages_of,
+    with_rails,
 )
 from run_benchmarks.acceptance.tools import installed, others_of, too_long, tools_of
 from run_benchmarks.commands import draining, starting
@@ -62,6 +63,7 @@ from run_benchmarks.console.terminal import print_table
 from run_benchmarks.errors import ClusterDynoError, InputProblems, Problem
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.slurm.absence import answered
 from run_benchmarks.hosts.slurm.allocation import AllocationError
 from run_benchmarks.hosts.slurm.nodes import MARK
 from run_benchmarks.inspection.check import check_hosts
@@ -435,10 +437,11 @@ def _planned(
 
     Raises:
         InputProblems: a rung's settings are wrong, or `earlier`, a record and its file, has another number of devices.
+        SilentSlurmError: Slurm does not answer.
         OSError: the results' folder cannot be written.
     """
     if nproc is None:
-        with _ended_by_signals():
+        with _ended_by_signals(), answered():
             nproc = ranks_of_a_host(asked, settings)
     if earlier is not None:
         _refuse_unlike(*earlier, settings.test.VENDOR, nproc)
@@ -599,7 +602,8 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
             if len(hosts) < FEWEST[name]:
                 continue
             for cases in stages_of(name, settings.test.VENDOR, hosts, nproc, data, tools.get(name, NO_OTHERS)):
-                prepare(planned.conf(name, cases, hosts, 1), new_run_id())
+                every = with_rails(cases, settings.test.VENDOR, hosts, {hosts[0]: []})
+                prepare(planned.conf(name, every, hosts, 1), new_run_id())
 
 
 def same_options(asked: Request, names: Sequence[str]) -> list[str]:

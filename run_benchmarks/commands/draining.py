@@ -11,6 +11,7 @@ from common.summary import Answer
 from run_benchmarks.console.console import complain, say
 from run_benchmarks.console.language import words
 from run_benchmarks.errors import InputProblems, Problem
+from run_benchmarks.hosts.slurm.absence import answered
 from run_benchmarks.hosts.slurm.client import SlurmError, call
 from run_benchmarks.hosts.slurm.nodes import MARK, NodeState, states_of
 from run_benchmarks.results.records import DrainRecord, RunRecord, load_record
@@ -60,11 +61,16 @@ def commands(listed: Sequence[DrainRecord], run: str) -> Iterator[str]:
 
 
 def _each(listed: Sequence[DrainRecord], action: Callable[[DrainRecord], str]) -> Answer:
-    """Do it for each host and say so; exit code 1 where one failed."""
+    """Do it for each host and say so; exit code 1 where one failed.
+
+    Raises:
+        SilentSlurmError: Slurm does not answer.
+    """
     done, failed = dict[str, str](), dict[str, str]()
     for entry in listed:
         try:
-            done[entry.host] = action(entry)
+            with answered():
+                done[entry.host] = action(entry)
             say(f"{entry.host}: {done[entry.host]}")
         except SlurmError as error:
             refused = any(word in error.detail for word in NOT_ALLOWED)
@@ -101,6 +107,7 @@ def drain(folder: Path, *, apply: bool) -> Answer:
 
     Raises:
         InputProblems: see `drain_list`.
+        SilentSlurmError: Slurm does not answer.
     """
     listed = drain_list(folder)
     if not listed:
@@ -116,5 +123,6 @@ def undrain(folder: Path) -> Answer:
 
     Raises:
         InputProblems: see `drain_list`.
+        SilentSlurmError: Slurm does not answer.
     """
     return _each(drain_list(folder), lambda entry: _undrain(entry, folder.name))

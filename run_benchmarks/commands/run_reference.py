@@ -21,6 +21,7 @@ from run_benchmarks.state.vouching import is_own
 
 SHOWN_CHARACTERS = 200
 NOT_OWN = "nothing shows that you began this run on this head node"
+OF_ACCEPTANCES = "the accept.html of an acceptance names its runs, and has the lines that drain its hosts"
 OWN = "See docs/explanation/security.md, Received results"
 
 
@@ -39,9 +40,10 @@ def find_run(word: str, test_conf: Path | None, default_test: Path) -> Path:
     if (folder := existing_run(word, test_conf, default_test)) is not None:
         return folder
     roots = _roots(test_conf, default_test)
-    there = {path.name for root in roots for path in root.glob("run*") if path.is_dir()}
+    there = {path.name for root in roots for path in root.glob("run*") if RUN_ID.fullmatch(path.name)}
     allowed = f"expected the name of a run in {' or '.join(map(str, roots))}, or the path of its result folder"
-    raise InputProblems([Problem("RUN", "", word, f"{allowed}; {nearest(word, there)}")])
+    close = OF_ACCEPTANCES if Path(word).name.startswith("accept") else nearest(word, there)
+    raise InputProblems([Problem("RUN", "", word, f"{allowed}; {close}")])
 
 
 def existing_run(word: str, test_conf: Path | None, default_test: Path) -> Path | None:

@@ -19,6 +19,7 @@ from run_benchmarks.console.terminal import BANNER, CONSOLE, print_table, start_
 from run_benchmarks.errors import InputProblems, InterruptedRunError
 from run_benchmarks.history.recording import record as record_run
 from run_benchmarks.history.recording import url_of
+from run_benchmarks.hosts.slurm.absence import SilentSlurmError, answered
 from run_benchmarks.hosts.slurm.allocation import AllocationError
 from run_benchmarks.plan.recorded import recorded_cases
 from run_benchmarks.results.drain import drain_rows
@@ -257,10 +258,13 @@ def _submit(prepared: PreparedRun, folder: Path, learn: BaselineTarget | None) -
     session = Session(prepared, folder, Interruption(""), sys.argv, learn)
     session.note_start(pid=0)
     try:
-        submit_controller(prepared, command, folder / CONSOLE_FILE, session.note_job)
-    except AllocationError as error:
+        with answered(f"begin it by `{own_command('resume', run_word(folder))} --detach`"):
+            submit_controller(prepared, command, folder / CONSOLE_FILE, session.note_job)
+    except (AllocationError, SilentSlurmError) as error:
         complain(str(error))
-        return EXIT_CHECK
+        code = EXIT_USAGE if isinstance(error, SilentSlurmError) else EXIT_CHECK
+        Journal(folder).append(RunEnded(verdict=Verdict.SKIPPED, exit_code=code))
+        return code
     file = folder / CONSOLE_FILE
     print(
         words("{run} is begun by a job of Slurm, which prints to {file}. Show it, end it:", run=folder.name, file=file)

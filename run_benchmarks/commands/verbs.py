@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from common.command_line import FORCE, FunctionVerb, VerbParser, new_path
-from common.errors import MistakeList
+from common.errors import MistakeList, input_problem
 from common.summary import Answer
 from run_benchmarks.commands.options import (
     DEFAULT_TEST,
@@ -226,11 +226,14 @@ def _add_accept(parser: VerbParser) -> None:
     add("--against", metavar="F", type=Path, help="accept.json of an acceptance, whose figures these have to match")
     add("--save-expected", metavar="F", type=new_path, help="keep what accepted hosts measured, for --against")
     add("--force", action="store_true", help=f"{FORCE}: that of --save-expected")
+    add("--detach", action="store_true", help=argparse.SUPPRESS)
 
 
 def _accept(arguments: argparse.Namespace) -> Answer | int:
     from run_benchmarks.commands import accepting
 
+    if arguments.detach:
+        raise input_problem("--detach", None, "an acceptance has none: begin it with nohup or in tmux")
     given = {
         name: getattr(arguments, name) for name in ("rungs", "budget", "nproc", "against", "save_expected", "force")
     }
@@ -240,16 +243,19 @@ def _accept(arguments: argparse.Namespace) -> Answer | int:
 
 def _clean(arguments: argparse.Namespace) -> Answer:
     from run_benchmarks.commands import cleaning
-    from run_benchmarks.commands.run_reference import existing_run, settings_of
+    from run_benchmarks.commands.run_reference import existing_run, find_run, settings_of
+    from run_benchmarks.hosts.slurm.absence import answered
     from run_benchmarks.hosts.slurm.node_names import expanded
     from run_benchmarks.session.allocation import allocated, leave_queue
     from run_benchmarks.session.preparation import connected, prepare
-    from run_benchmarks.session.run_folder import OWNER_FILE, owner_of, result_root
+    from run_benchmarks.session.run_folder import OWNER_FILE, RUN_ID, owner_of, result_root
     from run_benchmarks.settings.host_selection import selected
     from run_benchmarks.state.journal import noted_job, recorded_hosts
 
     asked, run_id = asked_for(arguments), arguments.run_id
     folder = existing_run(run_id, asked.test_conf, DEFAULT_TEST)
+    if folder is None and not RUN_ID.fullmatch(Path(run_id).name):
+        find_run(run_id, asked.test_conf, DEFAULT_TEST)
     if folder is None or recorded_hosts(folder) is None:  # a run of another head node, or one that has no journal yet
         settings = asked.settings()
         folder = folder or result_root(settings) / run_id
@@ -260,12 +266,14 @@ def _clean(arguments: argparse.Namespace) -> Answer:
     cleaning.check_run(folder, planned.plan)
     if (known := noted_job(folder)) is not None and known.case:
         planned = planned.part(known.case, expanded(known.hosts) if known.hosts else ())
-    jobs = leave_queue(planned)
+    with answered():
+        jobs = leave_queue(planned)
     if jobs:
         say(words("Slurm's job {job}, which waited for nodes, is cancelled", job=", ".join(jobs)))
         if not cleaning.may_have_begun(folder):
             return Answer(lambda: {"cancelled": jobs, "removed": {}, "failed": {}})
     with (
+        answered(),
         allocated(planned, known=known) as prepared,
         connected(prepared.settings.cluster, prepared.allocation) as hosts,
     ):

@@ -11,7 +11,7 @@ from vendors import working
 
 ASSUMED_LIMIT_C = 95.0
 """Where a device does not tell at which temperature it slows down: the highest of H100, A100 and B200."""
-BROKEN: tuple[FindingKind, ...] = ("lost", "memory_errors", "device_errors")
+BROKEN: tuple[FindingKind, ...] = ("lost", "memory_errors", "device_errors", "file_system")
 """Kinds whose faults explain a round that failed."""
 _Found = tuple[FindingKind, FindingSeverity, str, str]
 _COUNTERS: Mapping[str, tuple[str, FindingKind, FindingSeverity, str]] = {
@@ -176,8 +176,8 @@ def are_links_lost(active: int, inactive: int, active_on_host: Sequence[int]) ->
     return inactive > 0 and (active > 0 or are_linked)
 
 
-def is_broken_device(finding: PartFinding) -> bool:
-    """Whether it is an accelerator that broke, so that a round on it may fail."""
+def is_broken(finding: PartFinding) -> bool:
+    """Whether it is an accelerator or a file system that broke, so that a round on it may fail."""
     return finding.kind in BROKEN and finding.severity == "fault"
 
 

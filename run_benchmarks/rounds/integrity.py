@@ -5,11 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from protocol import safe_json
+from protocol.finding import PartFinding
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.facts import HostFacts
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.machines import SHARED_KERNEL, share_a_kernel
 from run_benchmarks.inspection.neighbours import HostActivity, look
+from run_benchmarks.inspection.storage import states_of, storage_findings
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.remarks import Integrity, Remark
 from run_benchmarks.results.samples.disturbances import Disturbances, process_seconds, read_disturbances
@@ -36,6 +38,8 @@ class Neighbourhood:
         self._before: Mapping[str, HostActivity] = {}
         self._after: Mapping[str, HostActivity] = {}
         self._before_ms = self._after_ms = 0
+        self._data = {case.data_dir_host for case in plan.cases if case.data_dir_host}
+        self._stored: list[Mapping[str, Mapping[str, str]]] = []
         self.unseen: list[str] = []
 
     def look_before(self, nodes: Mapping[str, RunningNode]) -> None:
@@ -43,6 +47,7 @@ class Neighbourhood:
         result = for_each(nodes, lambda node: look(node.host, self._plan, self._runtime), reads_hosts=True)
         self._before, self._before_ms = result.succeeded, _now_ms()
         self.unseen += [f"{OTHER_RUNS} before the start: {error}" for error in result.failed.values()]
+        self._look_at_storage(nodes)
 
     def look_after(self, nodes: Mapping[str, RunningNode], left: Iterable[str]) -> None:
         """Look at every reachable host on which nothing of the round may still run (`left`)."""
@@ -55,6 +60,20 @@ class Neighbourhood:
         self.unseen += [
             f"{OTHER_RUNS} after the end: {name}: not looked at" for name in nodes if name not in self._after
         ]
+        if self._stored:
+            self._look_at_storage({name: node for name, node in nodes.items() if name in self._stored[0]})
+
+    def _look_at_storage(self, nodes: Mapping[str, RunningNode]) -> None:
+        folders = [self._plan.log_root_host, self._plan.code_dir_host, "/", "/tmp", "/var", *sorted(self._data)]
+        result = for_each(nodes, lambda node: states_of(node.host, folders), reads_hosts=True)
+        self._stored.append(result.succeeded)
+        self.unseen += [f"file systems: {error}" for error in result.failed.values()]
+
+    def findings(self) -> Iterator[PartFinding]:
+        """The file systems that ran full or became read-only between both looks."""
+        before, after = self._stored if len(self._stored) > 1 else ({}, {})
+        for host, states in after.items():
+            yield from storage_findings(host, before[host], states, self._data)
 
     def remarks(self) -> Iterator[Remark]:
         """The cases of this run on other hosts; every other run that was seen, once per host, with its time."""

@@ -15,7 +15,7 @@ from protocol.masking import mask_argv, mask_config, mask_environment
 from run_benchmarks.console.console import LOG
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.curves import CURVES_FILE, RoundCurves
-from run_benchmarks.results.device_findings import is_broken_device, models_of, unlinked_hosts, unseen_hosts
+from run_benchmarks.results.device_findings import is_broken, models_of, unlinked_hosts, unseen_hosts
 from run_benchmarks.results.host_findings import host_findings, usual_links
 from run_benchmarks.results.judge import judge
 from run_benchmarks.results.monitor_readings import PortLink, Sight, read_sys_info, sight_of
@@ -105,7 +105,7 @@ def round_record(
         if record.integrity is not None and (remark := dead_monitor(node, part.monitor)) is not None:
             record.integrity.remarks.append(remark)
     sights, seen = _seen_by_monitors(nodes, record, case)
-    return with_findings(case, record, seen, sights), judgement.step_curves
+    return with_findings(case, record, [*neighbourhood.findings(), *seen], sights), judgement.step_curves
 
 
 def _seen_by_monitors(
@@ -145,7 +145,7 @@ def with_findings(
     findings on a host, device or link.
     """
     if record.verdict in (Verdict.FAIL, Verdict.TIMEOUT):
-        return _with_broken_devices(record, [each for each in seen if is_broken_device(each)])
+        return _with_broken_devices(record, [each for each in seen if is_broken(each)])
     if record.verdict is not Verdict.PASS:
         return record
     measured, warnings = findings_in(case, record)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from run_benchmarks.errors import ClusterDynoError
@@ -16,10 +17,33 @@ ASK_SECONDS = 5.0
 T = TypeVar("T")
 
 
+class SilentSlurmError(ClusterDynoError):
+    """Slurm did not answer a command of the user, who can give it again."""
+
+    ends_with = 2
+
+
 def of_slurmctld(error: ClusterDynoError) -> bool:
     """Whether an error comes of a slurmctld that did not answer."""
     cause = error if isinstance(error, SlurmError) else error.__cause__
     return isinstance(cause, SlurmError) and cause.is_away
+
+
+@contextmanager
+def answered(then: str = "do it again once `scontrol ping` answers") -> Iterator[None]:
+    """Say of a slurmctld that did not answer, or that is unknown here, that nothing is lost, and what to do `then`.
+
+    Raises:
+        SilentSlurmError: one of them.
+    """
+    try:
+        yield
+    except ClusterDynoError as error:
+        cause = error if isinstance(error, SlurmError) else error.__cause__
+        if not isinstance(cause, SlurmError) or not (cause.is_away or cause.is_unknown):
+            raise
+        said = cause.detail.splitlines()[-1]
+        raise SilentSlurmError(f"Slurm does not answer: {said}; nothing is lost: {then}") from error
 
 
 def outlast(

@@ -18,6 +18,8 @@ AWAY = (
     "Unable to contact slurm", "Socket timed out", "Connection refused", "Communication connection failure",
     "Zero Bytes were transmitted or received", "in standby mode",
 )  # fmt: skip
+UNKNOWN = "Could not establish a configuration source"
+"""Of Slurm's own words those where no slurm.conf tells where slurmctld is (libslurm, fetch_config.c)."""
 LINES_SHOWN = 3
 
 
@@ -27,6 +29,11 @@ class SlurmError(ClusterDynoError):
     def __init__(self, argv: Sequence[str], detail: str, *, is_away: bool) -> None:
         self.detail, self.is_away = detail, is_away
         super().__init__(f"`{shown(argv)}`: {detail}")
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether this machine has no commands of Slurm, or they do not know where slurmctld is."""
+        return isinstance(self.__cause__, OSError) or UNKNOWN in self.detail
 
 
 def environment(outer: Mapping[str, str] | None = None) -> dict[str, str]:

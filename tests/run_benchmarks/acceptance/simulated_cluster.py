@@ -16,15 +16,17 @@ from protocol.finding import PartFinding
 from run_benchmarks.acceptance.case_levels import Known
 from run_benchmarks.acceptance.climb import Climb, Looked
 from run_benchmarks.acceptance.records import Levels
-from run_benchmarks.acceptance.rungs import RUNGS, Cases
+from run_benchmarks.acceptance.rungs import RUNGS, SOAK, Cases
 from run_benchmarks.results.drain import drain_list
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.outcomes import findings_in
-from run_benchmarks.results.records import NodeRecord, RoundRecord, RunRecord, Verdict
+from run_benchmarks.results.records import CaseRecord, NodeRecord, RoundRecord, RunRecord, Verdict
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.training.benchmarks.network import simulation
 from tests.training.benchmarks.network.adaptive_simulation import Cluster, Faults
-from tests.training.benchmarks.network.simulation import LATE, QUIET, SIZES, SLOW_PERCENT, Fault
+from tests.training.benchmarks.network.fabrics import Ailment, Fabric, Part
+from tests.training.benchmarks.network.fabrics import steps as fabric_steps
+from tests.training.benchmarks.network.simulation import LATE, QUIET, SIZES, SLOW_PERCENT, WINDOW, Fault
 from tests.training.benchmarks.network.synthetic import hosts_of
 from training.benchmarks.network.patterns.schedule import rounds
 from training.benchmarks.network.patterns.topology import Topology
@@ -35,7 +37,7 @@ from training.benchmarks.network.slow_parts.ground import ground_of, searched
 from training.benchmarks.network.slow_parts.judge import Bounds
 from training.benchmarks.network.slow_parts.search_rows import finding_of
 
-DEVICES = 8
+DEVICES, ONE = 8, 5
 TESTS = {"matmul_bf16": (700.0, "TFLOPS"), "memory": (3000.0, "GB/s"), "host_to_device": (50.0, "GB/s")}
 SLOW_NIC, SLOW_GPU, LATE_HOST, LOSSY, ONE_RAIL = 0.7, 0.85, 50.0, 0.002, 0.5
 """The five ways: share of the NIC's rate, of a device's; microseconds; share of packets lost; share of one rail."""
@@ -44,27 +46,36 @@ SLOW_NIC, SLOW_GPU, LATE_HOST, LOSSY, ONE_RAIL = 0.7, 0.85, 50.0, 0.002, 0.5
 @dataclass(frozen=True, kw_only=True)
 class Bad:
     """Hosts that are bad, by the way in which they are. slow_gpus: share of the speed of one device in all tests.
-    switches, training: share of the speed of all hosts together on the network, and in a training.
+    rails: share of the rate of ONE of its DEVICES rails, each its device's own: all ranks wait for it.
+    switches, training, soak: share of the speed of all hosts together on the network, in a training, and in its soak.
     """
 
     slow_gpus: Mapping[str, float] = field(default_factory=dict)
     rate: Mapping[str, float] = field(default_factory=dict)
     delay_us: Mapping[str, float] = field(default_factory=dict)
     packets: Mapping[str, float] = field(default_factory=dict)
+    rails: Mapping[str, float] = field(default_factory=dict)
     switches: float = 1.0
     training: float = 1.0
+    soak: float = 1.0
 
     @property
     def truth(self) -> set[str]:
-        return {*self.slow_gpus, *self.rate, *self.delay_us, *self.packets}
+        return {*self.slow_gpus, *self.slowest, *self.delay_us, *self.packets}
+
+    @property
+    def slowest(self) -> dict[str, float]:
+        """Share of the rate of the slowest rail."""
+        return {**self.rate, **self.rails}
 
 
 def five_bad(hosts: Sequence[str], seed: int) -> Bad:
-    """One host of each of the five ways. With every device on its own rail, a collective is as slow as the slowest."""
+    """One host of each of the five ways."""
     nic, gpu, late, lossy, rail = random.Random(seed).sample(list(hosts), 5)
     return Bad(
         slow_gpus={gpu: SLOW_GPU},
-        rate={nic: SLOW_NIC, rail: ONE_RAIL},
+        rate={nic: SLOW_NIC},
+        rails={rail: ONE_RAIL},
         delay_us={late: LATE_HOST},
         packets={lossy: LOSSY},
     )
@@ -85,9 +96,9 @@ class SimulatedCluster:
         self._seed += 1
         found: dict[str, list[RoundRecord]] = {}
         for title, definition in cases.items():
-            measured = self._measured(definition, hosts)
-            record = _record(hosts, *measured)
-            like = case(model=definition["model"]).model_copy(update={"nnodes": len(hosts), "nproc": DEVICES})
+            own = definition["hosts"]
+            record = _record(own, *self._measured(title, definition, own))
+            like = case(model=definition["model"]).model_copy(update={"nnodes": len(own), "nproc": DEVICES})
             findings, problems = findings_in(like, record)
             assert not problems, problems
             found[title] = [record.model_copy(update={"findings": list[PartFinding](findings)})]
@@ -95,7 +106,7 @@ class SimulatedCluster:
         record_of_run = RunRecord(
             run_id="run1", verdict=Verdict.DEGRADED if drain else Verdict.PASS, exit_code=0, started_ms=0,
             finished_ms=1, command=[], runtime="process", vendor="nvidia", code_digest="", git_revision=None,
-            versions={}, hosts=[], drain=drain, cases=[],
+            versions={}, hosts=[], drain=drain, cases=[_soak(each) for name, each in cases.items() if name == SOAK],
         )  # fmt: skip
         return LoadedRun(folder=Path(f"run_{name}"), record=record_of_run, rounds=found)
 
@@ -117,7 +128,7 @@ class SimulatedCluster:
         return made
 
     def _measured(
-        self, definition: Mapping[str, Any], hosts: Sequence[str]
+        self, title: str, definition: Mapping[str, Any], hosts: Sequence[str]
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Steps and FINISHED's value of a case."""
         if definition["model"] == "base":
@@ -125,16 +136,18 @@ class SimulatedCluster:
             return self._devices(hosts), {}
         if definition["config"] == "config_adaptive":
             return [], self._search(hosts)
+        if definition["overrides"].get("pattern") == "rail_pairs":
+            return self._rails(hosts, definition["overrides"]["repeats"])
         if definition["model"] == "network" and definition["overrides"].get("pattern") != "all":
             return self._pairs(hosts, definition["overrides"]["repeats"])
         self.rounds += 1
-        return self._together(definition)
+        return self._together(title, definition)
 
-    def _together(self, definition: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    def _together(self, title: str, definition: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """One figure of all hosts, which accuses none: GB/s of a collective, or samples/s of a training."""
         around = 1 + 0.01 * random.Random(self._seed).gauss(0, 1)
         if definition["model"] != "network":
-            rate = 100 * self._bad.training * around
+            rate = 100 * (self._bad.soak if title == SOAK else self._bad.training) * around
             ends = {f"throughput(ips)_steady{end}": rate * by for end, by in (("", 1), ("_low", 0.98), ("_high", 1.02))}
             return [], ends | {"step_time_p50": 1 / rate}
         rate = 40 * self._bad.switches * around
@@ -159,7 +172,7 @@ class SimulatedCluster:
             return {place[host]: value for host, value in values.items() if host in place}
 
         bad = self._bad
-        faults = Faults(rate=of_places(bad.rate), delay_us=of_places(bad.delay_us), packets=of_places(bad.packets))
+        faults = Faults(rate=of_places(bad.slowest), delay_us=of_places(bad.delay_us), packets=of_places(bad.packets))
         cluster = Cluster(QUIET, faults, self._seed)
         comparison = PeerComparison(Bounds(slow_percent=SLOW_PERCENT, late_percent=LATE))
         steps = searched(ground_of(range(len(hosts)), Topology()), comparison, "hosts")
@@ -180,11 +193,28 @@ class SimulatedCluster:
             return {names[host]: value for host, value in values.items() if host in names}
 
         bad = self._bad
-        fault = Fault(rate=by_name(bad.rate), delay_us=by_name(bad.delay_us), packets=by_name(bad.packets))
+        fault = Fault(rate=by_name(bad.slowest), delay_us=by_name(bad.delay_us), packets=by_name(bad.packets))
         self.rounds += len(list(rounds("pairs", hosts_of(len(hosts)))))
         steps = simulation.steps(len(hosts), QUIET, fault, self._seed, repeats=repeats)
         found = analyse(steps, slow_percent=SLOW_PERCENT)
         return steps, told(found.findings if found else ())
+
+    def _rails(self, hosts: Sequence[str], repeats: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Each rail by itself. A NIC that loses packets sends as many again as simulation.py says."""
+        bad, place = self._bad, {host: number for number, host in enumerate(hosts)}
+        again = {host: (1 - lost) / (1 + lost * (WINDOW - 1)) for host, lost in bad.packets.items()}
+        rate: dict[Part, float] = {place[host]: by for host, by in {**bad.rate, **again}.items() if host in place}
+        rate |= {(place[host], f"rail {ONE}"): by for host, by in bad.rails.items() if host in place}
+        delay: dict[Part, float] = {place[host]: us for host, us in bad.delay_us.items() if host in place}
+        self.rounds += len(list(rounds("rail_pairs", hosts_of(len(hosts)))))
+        fabric = Fabric(1, len(hosts), rails=DEVICES)
+        steps = fabric_steps(fabric, Ailment(rate, delay), self._seed, repeats=repeats, pattern="rail_pairs")
+        found = analyse(steps, slow_percent=SLOW_PERCENT)
+        return steps, told(found.findings if found else ())
+
+
+def _soak(definition: Mapping[str, Any]) -> CaseRecord:
+    return case(definition["model"], **definition["overrides"]).model_copy(update={"name": SOAK, "folder": SOAK})
 
 
 def _record(hosts: Sequence[str], steps: list[dict[str, Any]], metrics: Mapping[str, Any]) -> RoundRecord:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from run_benchmarks.acceptance.case_levels import levels_of, slow_hosts
+from run_benchmarks.acceptance.case_levels import levels_of, not_compared, slow_hosts, slow_together
 from run_benchmarks.acceptance.climb import Climb
 from run_benchmarks.acceptance.page import left_out_of
 from run_benchmarks.acceptance.records import CaseLevels
-from run_benchmarks.acceptance.rungs import stages_of
+from run_benchmarks.acceptance.rungs import soak_of, stages_of
 from run_benchmarks.console.language import Words
 from tests.run_benchmarks.acceptance.simulated_cluster import DEVICES, Bad, SimulatedCluster
 
@@ -29,7 +29,7 @@ def test_an_equal_cluster_is_ready_and_its_levels_are_those_of_the_model(good: C
     assert made.ready and not any("--against" in said for rung in made.rungs for said in rung.not_run)
     found = good.measured_cases
     assert {case: (each.hosts, each.ranks) for case, each in found.items()} == dict.fromkeys(
-        ("ACCEPT_PAIRS", "ACCEPT_ALL_REDUCE", "ACCEPT_ALL_TO_ALL", "ACCEPT_TRAINING"), (4, DEVICES)
+        ("ACCEPT_PAIRS", "ACCEPT_ALL_REDUCE", "ACCEPT_ALL_TO_ALL", "ACCEPT_TRAINING", "ACCEPT_SOAK"), (4, DEVICES)
     )
     assert found["ACCEPT_TRAINING"].figures["throughput(ips)_steady"].median == pytest.approx(100, rel=0.05)
     assert found["ACCEPT_TRAINING"].figures["step_time_p50"].median == pytest.approx(0.01, rel=0.05)
@@ -44,8 +44,9 @@ def test_an_equal_cluster_is_ready_and_its_levels_are_those_of_the_model(good: C
         (Bad(switches=0.8), 2, "ACCEPT_ALL_REDUCE busbw of 64M: "),
         (Bad(training=0.8), 3, "ACCEPT_TRAINING throughput(ips)_steady: "),
         (Bad(rate=dict.fromkeys(HOSTS, 0.8)), 2, "ACCEPT_PAIRS busbw of 16M: "),
+        (Bad(soak=0.8), 3, "ACCEPT_SOAK throughput(ips)_steady: "),
     ],
-    ids=["switches", "training", "all NICs"],
+    ids=["switches", "training", "all NICs", "soak"],
 )
 def test_a_cluster_that_is_slower_as_a_whole_fails_the_rung_after_two_occasions_and_accuses_nobody(
     good: Climb, bad: Bad, rung: int, said: str
@@ -100,7 +101,8 @@ def test_another_case_is_not_compared_and_it_is_said_in_what_it_differs(
     other: dict[str, CaseLevels] = {case: each.model_copy(update=change) for case, each in good.measured_cases.items()}
     made = SimulatedCluster(Bad(switches=0.8, training=0.8), 50).climb(HOSTS, good.measured, other)
     assert made.ready
-    (told,) = made.rungs[3].not_run
+    told, of_soak = made.rungs[3].not_run
+    assert of_soak == told.replace("ACCEPT_TRAINING", "ACCEPT_SOAK")
     assert told == f"--against: not compared: ACCEPT_TRAINING: the case differs: {said}"
     assert left_out_of(told, Words()) == told
     assert left_out_of(told, Words("zh")).startswith("--against：未比较：ACCEPT_TRAINING：用例不同：")
@@ -127,3 +129,14 @@ def test_a_search_has_a_level_of_all_hosts_and_accuses_none(good: Climb) -> None
     assert figures["busbw of 16M"].devices == 1 and levels_of(run, ["n1"]) == {}
     then = {"ACCEPT_PAIRS": good.measured_cases["ACCEPT_PAIRS"]}
     assert slow_hosts(run, 7.0, then) == {}
+
+
+@pytest.mark.parametrize(("change", "is_compared"), [({"max_steps": 4000}, True), ({"lr": 0.1}, False)])
+def test_a_soak_of_another_number_of_steps_is_compared_and_one_of_other_settings_is_not(
+    good: Climb, change: dict[str, float], is_compared: bool
+) -> None:
+    soak = soak_of(stages_of("whole", "nvidia", HOSTS, 8)[0], 3)
+    changed = {"ACCEPT_SOAK": soak["ACCEPT_SOAK"] | {"overrides": soak["ACCEPT_SOAK"]["overrides"] | change}}
+    run = SimulatedCluster(Bad(soak=0.8), 50).run("whole2", changed, HOSTS, 1)
+    assert bool(slow_together(run, 7.0, good.measured_cases)) == is_compared
+    assert bool(not_compared(run, good.measured_cases)) != is_compared

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from run_benchmarks.acceptance.climb import TWO_HOSTS, Looked
+from run_benchmarks.acceptance.climb import TWO_HOSTS, Climb, Looked
 from run_benchmarks.acceptance.rungs import FEWEST, RUNGS, Cases
 from run_benchmarks.commands.accepting import plan_all
 from run_benchmarks.results.loading import LoadedRun
@@ -19,6 +19,7 @@ from tests.run_benchmarks.acceptance.simulated_cluster import (
     DEVICES,
     LATE_HOST,
     LOSSY,
+    ONE,
     SLOW_GPU,
     TESTS,
     Bad,
@@ -29,6 +30,11 @@ from tests.run_benchmarks.commands.test_accepting import asked_of
 from tests.tiers import samples
 
 MOST_ROUNDS = 40
+
+
+def out_of(found: Climb) -> dict[str, list[str]]:
+    """The evidence against each host that is out."""
+    return {host: said for rung in found.rungs for host, said in rung.out.items()}
 
 
 def names(count: int) -> list[str]:
@@ -46,6 +52,11 @@ def test_five_hosts_that_are_bad_in_five_ways_are_taken_out_and_no_other(count: 
         assert {host for host, state in states.items() if state == "out"} == bad.truth, f"seed {seed}"
         assert set(states.values()) == {"out", "accepted"} and not found.ready, f"seed {seed}"
         assert cluster.rounds <= MOST_ROUNDS, f"seed {seed}"
+        named = {
+            host: [said for said in evidence if f"{host} rail " in said] for host, evidence in out_of(found).items()
+        }
+        (rail,) = bad.rails
+        assert {host for host, said in named.items() if said} == {rail} and f"{rail} rail {ONE}: " in named[rail][0]
         assert len(found.rungs[-1].hosts) == count - len(bad.truth)
         assert len(found.rungs[-1].runs) == 2 and not reason(found.rungs[-1]), "a training and a soak"
 

@@ -1,0 +1,108 @@
+"""A file system that runs full or read-only in a round of several is a finding of that round, and of no other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from protocol.finding import PartFinding
+from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.plan.plan import Plan
+from run_benchmarks.results.drain import drain_list
+from run_benchmarks.results.node_outcome import NodeOutcome
+from run_benchmarks.results.records import Verdict
+from run_benchmarks.rounds.integrity import Neighbourhood
+from run_benchmarks.rounds.recording import with_findings
+from run_benchmarks.runtimes.process import ProcessRuntime
+from run_benchmarks.session.preparation import prepare
+from run_benchmarks.state.context import RunningNode
+from tests.run_benchmarks.conftest import TEST, Load
+from tests.run_benchmarks.results.network_rounds import a_round, case
+from tests.run_benchmarks.results.rounds import node_plan
+
+# As df -Pk, df -Pi (POSIX) and findmnt (util-linux) print it: blocks or inodes, used, free; mount options.
+DF = """#!/bin/sh
+space={space}; if [ "$1" = -Pi ]; then space={inodes}; fi
+echo Filesystem 1024-blocks Used Available Capacity Mounted on; echo /dev/x 1000 $((1000 - space)) $space 1% /
+"""
+Tell = Callable[..., None]
+
+
+@pytest.fixture
+def plan(load: Load) -> Plan:
+    return prepare(load(TEST), "run20261121191924").plan
+
+
+@pytest.fixture
+def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tell:
+    """Lets the host tell other file systems: free thousandths of space and inodes, and mount options."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def write(space: int = 500, inodes: int = 500, options: str = "rw,relatime") -> None:
+        for name, text in (("df", DF.format(space=space, inodes=inodes)), ("findmnt", f"#!/bin/sh\necho {options}\n")):
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o755)
+
+    write()
+    return write
+
+
+def rounds_of(plan: Plan, folder: Path, *during: Callable[[], None]) -> list[list[PartFinding]]:
+    """The findings of rounds, in each of which something happens."""
+    outcome = NodeOutcome(node=node_plan("localhost", 0, (0,)), folder=folder, exit_code=0)
+    nodes = {"localhost": RunningNode(plan=outcome.node, host=LocalHost("localhost"), outcome=outcome)}
+    found = []
+    for happens in during:
+        hood = Neighbourhood(plan, ProcessRuntime())
+        hood.look_before(nodes)
+        happens()
+        hood.look_after(nodes, left=())
+        assert not [each for each in hood.unseen if "file system" in each]
+        found.append([*hood.findings()])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"space": 9}, "ran full during the round: 99 % is used"),
+        ({"inodes": 0}, "ran full during the round: 99 % is used"),
+        ({"options": "ro,relatime"}, "became read-only during the round"),
+        ({"options": "rw,emergency_ro"}, "became read-only during the round"),
+    ],
+)
+def test_the_round_in_which_it_happens_has_the_finding_and_drains_the_host(
+    plan: Plan, tmp_path: Path, tell: Tell, change: dict[str, object], said: str
+) -> None:
+    first, second, third = rounds_of(plan, tmp_path, lambda: None, lambda: tell(**change), lambda: None)
+    assert first == [] and third == [], "before it, and when it was so already"
+    assert {each.evidence.partition(" of ")[2] for each in second} >= {f"/ {said}", f"/tmp {said}"}
+    assert {(each.kind, each.severity, each.drained_hosts) for each in second} == {
+        ("file_system", "fault", ("localhost",))
+    }
+    record = with_findings(case(model="base"), a_round([]), second)
+    assert record.verdict is Verdict.DEGRADED and record.reason.startswith("host localhost: the file system of ")
+    assert [each.host for each in drain_list({"C": [record]})] == ["localhost"]
+    failed = a_round([]).model_copy(update={"verdict": Verdict.FAIL, "reason": "rank 0 failed"})
+    assert said in with_findings(case(model="base"), failed, second).reason
+
+
+def test_data_may_fill_and_what_a_host_does_not_tell_is_no_finding(load: Load, tmp_path: Path, tell: Tell) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    folders = f"ONE['data_dir_host'] = {str(data)!r}\nONE['data_dir_container'] = '/data'\n"
+    plan = prepare(load(f"{TEST}{folders}"), "run20261121191924").plan
+    ((*found,),) = rounds_of(plan, tmp_path, lambda: tell(space=0))
+    severities = {each.evidence.split()[4]: each.severity for each in found}
+    assert severities[str(data)] == "warning" and severities["/"] == "fault"
+
+    def nonsense() -> None:
+        tell()
+        (tmp_path / "bin" / "df").write_text(f"#!/bin/sh\necho x\necho x {'9' * 5000} 1 0 {'9' * 5000}\n")
+
+    assert rounds_of(plan, tmp_path, nonsense) == [[]]
