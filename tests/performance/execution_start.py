@@ -21,10 +21,6 @@ CONFIG = REPOSITORY / "vendors" / "cpu" / "aicb-pytorch" / "config" / "config_me
 PAIRS, RANKS = 7, 2
 SMOKE_PAIRS, SMOKE_RANKS = 1, 1
 GOAL_S = 3.0
-_IMPORTS = """
-import os, pathlib, sys, time, torch
-pathlib.Path(sys.argv[1] + os.environ["RANK"]).write_text(str(time.monotonic_ns()))
-"""
 
 
 def measure(*, smoke: bool = False) -> list[Row]:
