@@ -69,13 +69,13 @@ def base_image_tar(cache: Path = CACHE, *, suite: str = SUITE) -> Path:
     return tar
 
 
-def load_base_image(socket: Path, cache: Path = CACHE) -> None:
+def load_base_image(socket: Path) -> None:
     """Import the base image into the engine behind a socket under the tag BASE_IMAGE, unless it is there already.
 
     Raises:
         TestBedError: the tar could not be made or the engine refused it.
     """
-    tar = base_image_tar(cache)
+    tar = base_image_tar()
     client = engine.connect(socket, timeout=300)
     try:
         known = client.images.list(filters={"reference": BASE_IMAGE, "label": f"{LABEL}={recipe_hash()}"})
