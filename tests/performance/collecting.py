@@ -108,8 +108,3 @@ def _collect(server: SshServer, source: Path, destination: Path, *, collects: bo
     if exit_code != 0:
         raise RuntimeError(f"the collection ended with {exit_code}: {json.dumps(output[-1000:])}")
     return seconds, megabytes, float(output.split()[-1])
-
-
-if __name__ == "__main__":
-    for row in measure():
-        print(row)

@@ -78,8 +78,3 @@ def _run(arguments: list[str], ranks: int) -> int:
     if any(codes):
         raise RuntimeError(f"python {' '.join(arguments)} left with {codes}")
     return started
-
-
-if __name__ == "__main__":
-    for row in measure():
-        print(row)

@@ -205,8 +205,3 @@ def _round(folder: Path, seconds: float) -> Iterator[int]:
 def _at_work(folder: Path) -> bool:
     logs = [text for rank in range(2) for text in texts(folder / "logs", f"rank{rank}.out.log")]
     return len(logs) == 2 and all("TRAIN_START" in log for log in logs)
-
-
-if __name__ == "__main__":
-    for row in measure():
-        print(row)
