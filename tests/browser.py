@@ -3,8 +3,6 @@
 The protocol's messages are JSON, each ended by a NUL byte, on file descriptors 3 and 4 of the browser.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Runs the real run.py against a test bed, as a person would."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -6,8 +6,6 @@ A site without Internet access makes both on a machine that has it and carries t
     python -m tests.cluster wheelhouse      # a folder: WHEELHOUSE = "FOLDER" in test_conf.py
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A lock on a folder: one process at a time uses the hosts or the engine that live in it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time

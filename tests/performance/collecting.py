@@ -4,8 +4,6 @@ The controller is a process of its own. Beside it OpenSSH brings the same bytes 
 nothing.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

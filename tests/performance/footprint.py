@@ -5,8 +5,6 @@ A whole run.py on this machine as its host (process runtime), with ranks that sl
 a host has. The controller's own time is the head node's, the ranks' the workload's: neither counts.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

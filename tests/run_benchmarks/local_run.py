@@ -1,7 +1,5 @@
 """run.py on this machine as its own host: real runs with the process runtime, in a folder of the test's."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -3,8 +3,6 @@
 Complexity is more than ruff's measure: comprehensions and boolean operators count, too.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

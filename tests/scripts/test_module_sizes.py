@@ -1,7 +1,5 @@
 """No module of the product is longer than one concept takes: 700 lines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A run outlives the terminal that it was started from, where it was asked to: real runs, a real session hung up."""
 
-from __future__ import annotations
-
 import os
 import pty
 import shlex

@@ -1,7 +1,5 @@
 """A run is named alone: its journal says from which files it was begun and what its command line changed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

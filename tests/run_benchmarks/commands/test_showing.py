@@ -1,7 +1,5 @@
 """`show` within 80 columns of a terminal and piped; `attach` with all cases and the time left from the history."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """The history: every run once, in SQLite and a real PostgreSQL; two writers; what a series and a host tell."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

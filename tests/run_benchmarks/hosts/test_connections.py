@@ -1,7 +1,5 @@
 """Connections to a host: jump hosts, chains of them, ProxyCommand, and crowded sshds on the way."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import getpass

@@ -1,7 +1,5 @@
 """The states of jobs are read as a real Slurm 22.05 wrote them (tests/data/slurm, recorded)."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """The settings of the plan are those that run: whole runs of a benchmark whose config reads the environment."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

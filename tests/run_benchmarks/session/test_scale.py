@@ -1,7 +1,5 @@
 """A thousand hosts: bounded threads, nothing left of them, nobody's answer lost when somebody fails."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading

@@ -9,8 +9,6 @@ operation for 0.2 to 1 s. A NIC that goes back N packets after a lost one (RoCE)
 throughput (1 - p) / (1 + p (N - 1)) in the mean (Tanenbaum and Wetherall, "Computer Networks", 3.4.2).
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io

@@ -6,8 +6,6 @@ Every rank is a process that runs driver.launch.rank, forked so that torch is im
 is done here: it serves the store, asks after the ranks every 0.1 s, and ends the others when one has failed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
