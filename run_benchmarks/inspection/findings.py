@@ -10,7 +10,7 @@ from vendors.health import Severity
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What the check found on a host; `case` names the only case that it concerns.
+    """A fault or a gap that the check found on a host; `case` names the only case that it concerns.
 
     Its severity: `failure` excludes the host, a person should know of a `warning`, `not seen` could not be looked at,
     `in part` only partly, and `blind` not at all although no host is accepted without it.
