@@ -58,7 +58,7 @@ class DefaultOutcome:
         return {**settings, "nnodes": case.nnodes, "nproc": case.nproc}
 
     def references(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Mapping[str, Reference]:
-        """The median over the rounds of each reference metric; if none is declared, of those that CONVENTION knows."""
+        """The median over the rounds of each metric declared as a reference; without declared ones, of CONVENTION's."""
         declared = self.metrics(case.config)
         names = dict.fromkeys(name for each in rounds for name in each.metrics)
         metrics = [m for m in declared if m.is_reference] if declared else [m for m in map(by_name, names) if m]

@@ -1,7 +1,5 @@
 """Writes the folder of a run of the device tests, as far as it is read for its products."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

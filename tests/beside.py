@@ -5,8 +5,6 @@ the images, `log` what it writes, and `code` its exit code once it has ended. Fi
 (tests/workers.py), and a test that waits all the same does so outside of its time limit and its budget.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -3,8 +3,6 @@
 The protocol's messages are JSON, each ended by a NUL byte, on file descriptors 3 and 4 of the browser.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json
@@ -116,9 +114,9 @@ class Browser:
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=codes[key], text=text)
 
-    def screenshot(self, *, whole: bool = False) -> bytes:
-        """What is on the screen, or the whole page, as PNG."""
-        return base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"])
+    def screenshot(self) -> bytes:
+        """What is on the screen, as PNG."""
+        return base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=False)["data"])
 
     def pdf(self) -> bytes:
         """The page as it is printed on A4."""

@@ -1,7 +1,5 @@
 """Reads the charts of a page that the product wrote."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Starts a PostgreSQL of Debian's packages as an unprivileged user: a socket in its own folder, no port."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

@@ -1,7 +1,5 @@
 """The packages of the product, and copies of what a run needs."""
 
-from __future__ import annotations
-
 import shutil
 import tomllib
 from collections.abc import Sequence

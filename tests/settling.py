@@ -1,7 +1,5 @@
 """Waits until something has come to rest, however long a busy machine takes for it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Tests of hosts wait for images that are made beside others, and fail with what their making wrote."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

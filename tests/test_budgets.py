@@ -1,7 +1,5 @@
 """The budgets of the test files: the order of the files, and what happens to one that takes too long."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

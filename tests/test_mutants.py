@@ -1,7 +1,5 @@
 """The mutants can be made, and one that tests notice is told from one that they do not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Files with hosts run on few workers, beside one that computes, and wait on none for what hosts are made of."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 Whether a test belongs to make nightly alone is said by its marker `nightly`.
 """
 
-from __future__ import annotations
-
 import math
 import os
 

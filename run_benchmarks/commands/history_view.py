@@ -181,9 +181,9 @@ def _show_host(found: HostHistory, words: Words) -> None:
         print_table("", ("case", "metric", "latest", "runs in the worst 5 %"), rows)
 
 
-def sparkline(values: Sequence[float], width: int = 72) -> str:
-    """The latest `width` values, in any unit, as blocks from the smallest to the largest."""
-    latest = values[-width:]
+def sparkline(values: Sequence[float]) -> str:
+    """The latest 72 values, in any unit, as blocks from the smallest to the largest."""
+    latest = values[-72:]
     low, high = min(latest), max(latest)
     scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0
     return "".join(BLOCKS[round((value - low) * scale)] for value in latest)

@@ -192,7 +192,7 @@ def _check_code(folder: Path, run: RunRecord, findings: Findings) -> None:
 
 
 def _check_journal(folder: Path, run: RunRecord, rounds: dict[str, RoundRecord], findings: Findings) -> None:
-    """Check that run.json has the run and the cases that began, and the rounds the verdicts that they ended with."""
+    """Check run.json and the rounds against the journal: the same run, cases that began, and verdicts of rounds."""
     try:
         past = Journal(folder).read()
     except JournalError as error:

@@ -11,7 +11,7 @@ same_percent = 3.0
 import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -19,7 +19,6 @@ from common.errors import InputProblems, Problem
 from common.reading import read_bounded
 
 Word = Literal["better", "same", "worse", "cannot tell", "not comparable"]
-WORDS: tuple[Word, ...] = get_args(Word)
 MAX_BYTES = 1 << 20
 _Percent = Annotated[float, Field(gt=0, lt=100, allow_inf_nan=False)]
 

@@ -54,7 +54,7 @@ def kind_of(described: CaseBaseline) -> str:
 
 
 def case_entries(run: LoadedRun) -> Iterator[CaseEntry]:
-    """The rows of each case; one that measured nothing has a verdict alone."""
+    """The rows of each case; a case that measured nothing has only its verdict."""
     for case in run.record.cases:
         rounds = run.passed(case)
         described = case_series(run.record.run_id, case, rounds)

@@ -10,8 +10,10 @@ from vendors.health import Severity
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing a host lacks (`failure`), that a person should know (`warning`), or that could not be looked at (`not
-    seen`; `in part`, if some of it was; `blind`, if no host is accepted without it); `case`: the only case concerned.
+    """A fault or a gap that the check found on a host; `case` names the only case that it concerns.
+
+    Its severity: `failure` excludes the host, a person should know of a `warning`, `not seen` could not be looked at,
+    `in part` only partly, and `blind` not at all although no host is accepted without it.
     """
 
     host: str

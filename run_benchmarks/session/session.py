@@ -145,7 +145,7 @@ class Session:
         return seal
 
     def note_start(self, pid: int | None = None) -> None:
-        """Note in the journal that this process, or another one, starts the run; `pid` 0: a job will."""
+        """Note in the journal that this process, or another one, starts the run; `pid` 0: a Slurm job will start it."""
         self._journal.append(self._started(pid))
 
     def note_job(self, job: JobRecord) -> None:

@@ -81,7 +81,7 @@ def controlling(folder: Path) -> Iterator[RunLock]:
     descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, MODE)
     until = time.monotonic() + PATIENCE_SECONDS
     try:
-        while not _try_lock(descriptor):
+        while not try_lock(descriptor):
             if time.monotonic() >= until:
                 command = own_command("status", run_word(folder))
                 raise JournalError(f"{folder}: a controller works on this run; see `{command}`")
@@ -99,7 +99,7 @@ def is_controlled(folder: Path) -> bool:
     except OSError:
         return False
     try:
-        return not _try_lock(descriptor)
+        return not try_lock(descriptor)
     finally:
         os.close(descriptor)
 
@@ -119,7 +119,8 @@ def _boot_id() -> str:
         return ""
 
 
-def _try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file for this process alone unless another one holds it; says whether it is locked now."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

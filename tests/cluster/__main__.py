@@ -25,8 +25,6 @@ In a test:
         bed.cluster_conf, bed.key_file, bed.known_hosts, bed.ssh_argv(bed.hosts[0], "true")
 """
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import sys

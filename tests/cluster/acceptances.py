@@ -3,8 +3,6 @@
 Each host's disk and wire are far slower than the machine's, so that other work on it hardly shows.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping

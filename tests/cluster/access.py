@@ -1,7 +1,5 @@
 """Keys and files by which a person or the controller reaches the hosts of a bed, all in the bed's folder."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """run.py against the session's hosts, and the hosts as they were afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs the real run.py against a test bed, as a person would."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
@@ -165,18 +163,15 @@ def wait_until(what: str, condition: Callable[[], object], seconds: float = 200.
         time.sleep(POLL_SECONDS)
 
 
-def rank_processes(bed: str = "", since: float = 0.0) -> dict[int, psutil.Process]:
-    """The processes of all global ranks, of any benchmark, on a bed, by default the session's; others' are not ours.
-
-    since: those that began earlier (epoch seconds) do not count.
-    """
-    networks = {(NETNS_FOLDER / name).stat().st_ino for name in namespaces(bed or bed_id(testbed_folder() / "bed"))}
+def rank_processes() -> dict[int, psutil.Process]:
+    """The processes of all global ranks, of any benchmark, on the session's bed; others' are not ours."""
+    networks = {(NETNS_FOLDER / name).stat().st_ino for name in namespaces(bed_id(testbed_folder() / "bed"))}
     found = {}
     for process in psutil.process_iter():
         try:
             if Path(f"/proc/{process.pid}/ns/net").stat().st_ino not in networks:
                 continue
-            rank = process.environ().get("RANK") if process.create_time() >= since else None
+            rank = process.environ().get("RANK")
             if rank is not None and RANK_MODULE in process.cmdline():
                 found[int(rank)] = process
         except (psutil.Error, OSError):

@@ -7,8 +7,6 @@ kernel's offloads (virtio-net headers), so that 64 KiB of TCP cost one read and 
 reads, and ends with the process that started it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import heapq
 import random

@@ -5,8 +5,6 @@
 Each lasts as long as its `with` block. Times are drawn at random with a fixed seed, the same mean in every run.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Docker engines of the test bed: how a dockerd is started apart from any other, and one that needs no host."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

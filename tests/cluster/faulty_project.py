@@ -2,8 +2,6 @@
 (tests/cluster/faulty), and ranks that do nothing, need no torch, and may break, too (tests/cluster/light).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

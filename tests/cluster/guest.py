@@ -4,8 +4,6 @@ A guest is found again by the command line of its init, which names its folder: 
 earlier, killed test bed left behind is found the same way.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import shlex

@@ -6,8 +6,6 @@ A site without Internet access makes both on a machine that has it and carries t
     python -m tests.cluster wheelhouse      # a folder: WHEELHOUSE = "FOLDER" in test_conf.py
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -69,13 +67,13 @@ def base_image_tar(cache: Path = CACHE, *, suite: str = SUITE) -> Path:
     return tar
 
 
-def load_base_image(socket: Path, cache: Path = CACHE) -> None:
+def load_base_image(socket: Path) -> None:
     """Import the base image into the engine behind a socket under the tag BASE_IMAGE, unless it is there already.
 
     Raises:
         TestBedError: the tar could not be made or the engine refused it.
     """
-    tar = base_image_tar(cache)
+    tar = base_image_tar()
     client = engine.connect(socket, timeout=300)
     try:
         known = client.images.list(filters={"reference": BASE_IMAGE, "label": f"{LABEL}={recipe_hash()}"})

@@ -1,12 +1,10 @@
 """A lock on a folder: one process at a time uses the hosts or the engine that live in it."""
 
-from __future__ import annotations
-
-import fcntl
 import os
 import time
 from pathlib import Path
 
+from run_benchmarks.state.run_lock import try_lock
 from tests.cluster.system import TestBedError
 
 LOCK = "lock"
@@ -32,7 +30,7 @@ class FolderLock:
         descriptor = os.open(self._folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         deadline = time.monotonic() + timeout
         try:
-            while not _try_lock(descriptor):
+            while not try_lock(descriptor):
                 if time.monotonic() > deadline:
                     raise TestBedError(f"{self._folder}: another process has used what is in it for {timeout:g} s")
                 time.sleep(0.2)
@@ -46,11 +44,3 @@ class FolderLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -1,7 +1,5 @@
 """What a test bed needs of a machine, and what to do about what it lacks."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

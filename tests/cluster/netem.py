@@ -6,8 +6,6 @@ host. Loss is a classifier in BPF at the head node's end of the cable that drops
 puts them into the bridge through a second cable.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import select
 import subprocess

@@ -3,8 +3,6 @@
 All names hold the bed's, so that what is left of a bed that was killed is found by name, and nothing else is touched.
 """
 
-from __future__ import annotations
-
 import fcntl
 import ipaddress
 import json

@@ -3,8 +3,6 @@
 The speed is far below what CPU and bridge reach, so that other work on the machine hardly shows.
 """
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -48,14 +48,14 @@ def case_image() -> ImageSpec:
     )
 
 
-def plant(data_root: Path, cache: Path = images.CACHE) -> None:
+def plant(data_root: Path) -> None:
     """Fill the folder of an engine that is down with both images, in place of what it holds; once for each recipe.
 
     Raises:
         TestBedError: base image or wheelhouse could not be made or the engine did not come up.
         DistributeError: the image could not be built.
     """
-    seed = make(cache)
+    seed = make()
     if _stamp(data_root) == seed.name:
         return
     shutil.rmtree(data_root, ignore_errors=True)
@@ -66,19 +66,19 @@ def plant(data_root: Path, cache: Path = images.CACHE) -> None:
     (data_root / STAMP).write_text(seed.name)
 
 
-def make(cache: Path = images.CACHE) -> Path:
+def make() -> Path:
     """The folder of the engine that all others are copies of; made the first time (about a minute).
 
     Raises:
         TestBedError, DistributeError: as `plant`.
     """
     spec = case_image()
-    folder = cache / f"engine-{_recipe(spec)}"
-    lock = FolderLock(cache / "engine.lock")
+    folder = images.CACHE / f"engine-{_recipe(spec)}"
+    lock = FolderLock(images.CACHE / "engine.lock")
     lock.acquire(timeout=MAKE_SECONDS)
     try:
         if not folder.is_dir():
-            for outdated in cache.glob("engine-*"):
+            for outdated in images.CACHE.glob("engine-*"):
                 shutil.rmtree(outdated)
             _build(spec, folder)
     finally:

@@ -1,7 +1,5 @@
 """Holds the disk of a test host to a rate: its sshd, and all that it starts, in a control group of the machine."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

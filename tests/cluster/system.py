@@ -1,7 +1,5 @@
 """What the test bed needs of the machine: commands run with a deadline, and a look at the process table."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Acceptances on four real hosts: whoever has a bad disk, CPU or wire is taken out, with proof, and nobody else."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

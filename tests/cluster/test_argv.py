@@ -1,7 +1,5 @@
 """A command reaches a container as it was given: over ssh, through Docker's API, and from a shell's hands."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A rank leaves without a word, or stands still, on two real hosts: run.py names it, not a peer that noticed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 Containers are paused, removed and stopped, launchers, supervisors and monitors killed, hosts lost and reset, by others.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What breaks a round before its ranks work, or after they did, is named as it is while they do."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`run.py check` and `trust` on real hosts: each thing that is wrong is named with its host and what to do."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

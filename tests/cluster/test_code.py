@@ -1,7 +1,5 @@
 """A host's copy of the code that somebody edited: the next run measures with the right one and says so."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a container may take of its host and of the head node: processes, and output that is kept. On a real engine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Every remote operation ends within SLACK of its own deadline, also where the host freezes or the link goes dead."""
 
-from __future__ import annotations
-
 import io
 import os
 import threading

@@ -1,7 +1,5 @@
 """The ladder names the first rung that does not hold, and between which hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Faults of a real host that are constant, come and go, or stall it are named, and told apart."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

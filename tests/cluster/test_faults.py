@@ -3,8 +3,6 @@
 The workload takes its time in iterations, not in sleeps; the limits are short so that the tests are.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 import time

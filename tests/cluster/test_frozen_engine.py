@@ -1,7 +1,5 @@
 """A Docker engine that stands still is no sign of life: neither of a task that has ended nor of one that runs."""
 
-from __future__ import annotations
-
 import re
 import time
 

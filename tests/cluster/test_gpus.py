@@ -1,7 +1,5 @@
 """A GPU lost in a container: two hosts whose engines give `--gpus all` a scripted driver's devices, ranks over gloo."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.cluster import seed

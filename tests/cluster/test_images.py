@@ -1,7 +1,5 @@
 """Images that cannot be had and an engine that stops while they are brought: the verdict names image and host."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

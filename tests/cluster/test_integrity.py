@@ -1,7 +1,5 @@
 """What disturbs a round on real hosts stands in its record: an outage, a hog, another run; the verdict stays."""
 
-from __future__ import annotations
-
 import signal
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Nothing that a run measured is lost: not by a resume that fails, by a full disk of the head node, or by a link."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A host that sends what breaks readers: its rounds have their verdict, the next case passes, the terminal is safe."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A wire that was made slow, late or lossy is so, to everybody or to one peer, and whole again when mended."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Who holds the cluster back, found by the pattern pairs on four real hosts: slow, late or lossy wires and paths."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 Each round starts its processes and opens its connections anew, as a run does, and is judged by itself.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

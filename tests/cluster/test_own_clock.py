@@ -1,7 +1,5 @@
 """What runs on a host that cannot be reached ends there by the host's own clock."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """BERT in Paddle in containers of its own image, on two hosts with a rank each."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -4,8 +4,6 @@ One run of benchmarks that break. By day only the ranks that lose a peer in a co
 (tests/cluster/faulty), by night all; they also print the secrets they were given.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

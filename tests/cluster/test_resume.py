@@ -1,7 +1,5 @@
 """A controller killed with SIGKILL: what ended stays, what runs is taken over, what is left is ours to remove."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

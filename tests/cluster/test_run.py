@@ -1,7 +1,5 @@
 """The whole path on real hosts: run.py over SSH, containers on two Docker engines, four gloo ranks, all collected."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What surrounds the cluster tests: when they are skipped or fail, and the wheelhouse. These need no cluster."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Two cases side by side on real hosts, each on its own: a Ctrl-C ends both, a resume takes both over."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 

@@ -1,7 +1,5 @@
 """SIGINT, SIGTERM and SIGHUP at each stage of a run: nothing of it is left on any host, what there is is kept."""
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """A host is lost between two cases with containers: the next case runs on a spare one, which gets what it lacks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A controller that stood still (Ctrl-Z, a suspended machine) does not take its own absence for the hosts' silence."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Full and read-only disks, an engine that stops, secrets: clear verdicts, whole files, nothing told that is secret."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """The test bed itself: hosts are apart as real ones are, faults do what they say, and nothing stays behind."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import signal

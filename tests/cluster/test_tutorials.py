@@ -1,7 +1,5 @@
 """The tutorials with hosts are followed: each command of the page runs and prints what the page shows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

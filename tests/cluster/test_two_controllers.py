@@ -1,7 +1,5 @@
 """Two controllers on the same hosts at once: neither gets in the other's way, and each removes its own alone."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

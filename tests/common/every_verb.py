@@ -1,7 +1,5 @@
 """Calls every verb of the three programs on small inputs, without a cluster; that each has a call here is a test."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path

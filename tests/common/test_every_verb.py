@@ -1,7 +1,5 @@
 """What holds for every verb of the three programs: --output -, --json, a reader that has gone, the form of mistakes."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

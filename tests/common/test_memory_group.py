@@ -1,7 +1,5 @@
 """The control group's counter of what the kernel ended for lack of memory, in both versions of control groups."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Help starts at once, since what takes long to import is imported by the work that needs it; and it says units."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

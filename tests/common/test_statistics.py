@@ -1,4 +1,4 @@
-"""Percentiles are those of numpy by both methods, quantiles and tails of Student's t those of scipy."""
+"""Percentiles and values between sizes are those of numpy, quantiles and tails of Student's t those of scipy."""
 
 import math
 import random
@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
+from common.interpolation import over_logs
 from common.statistics import percentile, student_quantile, student_tail
+
+SIZES, VALUES = (2, 4, 16, 100), (1.0, 5.0, 2.0, 8.0)
 
 
 @pytest.mark.parametrize("percent", [0, 5, 50, 95, 99, 100])
@@ -40,3 +43,11 @@ def test_far_out_the_tail_of_student_is_its_leading_term(degrees: int) -> None:
 
 def test_nothing_is_beyond_noise_that_is_not_known() -> None:
     assert math.isinf(student_quantile(0.001, 0))
+
+
+def test_between_sizes_and_outside_them_values_are_those_of_numpy() -> None:
+    for at in np.geomspace(0.5, 1000, 400).tolist():
+        expected = np.interp(np.log(at), np.log(SIZES), VALUES)
+        assert over_logs(SIZES, VALUES, at) == pytest.approx(float(expected), rel=1e-12)
+    assert [over_logs(SIZES, VALUES, size) for size in SIZES] == [*VALUES]
+    assert over_logs((8,), (3.0,), 1) == over_logs((8,), (3.0,), 9) == 3.0

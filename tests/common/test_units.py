@@ -1,7 +1,5 @@
 """Bandwidths, times and sizes as text."""
 
-from __future__ import annotations
-
 import io
 import re
 

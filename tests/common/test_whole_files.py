@@ -1,7 +1,5 @@
 """A file is written completely or not at all."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

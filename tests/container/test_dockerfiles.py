@@ -1,7 +1,5 @@
 """Dockerfiles of all vendors: bases and packages are pinned, what is pinned can be had, and a linter finds nothing."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What an engine says of an image leads to no file of the head node, and ends no run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast

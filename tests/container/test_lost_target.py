@@ -1,7 +1,5 @@
 """A target whose link ends while its engine is asked is that target's error, not the source's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Writes what architecture.md shows of the code, its picture and its table, and errors and places of predictions."""
 
-from __future__ import annotations
-
 from tests.docs import drawing, packages
 from tests.product import ROOT
 from tests.simulation.predict import accuracy, ranked

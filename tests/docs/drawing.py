@@ -3,8 +3,6 @@
 The picture has its own light ground and is readable on a light and on a dark page.
 """
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from xml.sax.saxutils import escape

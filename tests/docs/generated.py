@@ -3,8 +3,6 @@
 <!-- generated: settings -->
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -3,8 +3,6 @@
 Numbers are rounded and may drift by DRIFT before the table has to be written again; names and imports are exact.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 import io

@@ -5,8 +5,6 @@ A link of this form stands for a table of docs/data/, which the site shows in it
 [The table](../data/faults/ranks.csv)
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import re

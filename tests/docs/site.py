@@ -5,8 +5,6 @@ something from another host. mkdocs has an environment of its own, .cache/docs, 
 first call and after each change of the lock.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

@@ -1,7 +1,5 @@
 """docs/explanation/architecture.md: its picture is what its source draws, its table is what the code says."""
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """The site of docs/ builds without the network; links, anchors and pages that are wrong are noticed."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The tutorials that need no hosts are followed: each command of the page runs and prints what the page shows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

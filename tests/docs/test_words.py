@@ -1,7 +1,5 @@
 """Pages and docstrings are free of the wordings that tests/docs/dialect.toml lists."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

@@ -4,8 +4,6 @@ A shown line has to be found in the output after the line before it. `...` stand
 other: the page shows what a reader looks for, not every line.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

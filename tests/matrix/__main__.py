@@ -7,8 +7,6 @@ What is downloaded (a Debian by debootstrap, wheels by pip) lies in .cache after
 has no CPU build of torch that is several gigabytes.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 

@@ -1,7 +1,5 @@
 """What has to work on a stock Debian: by a user without rights, under nohup, from another directory, offline."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stock Debian 12 with its Python 3.11.2: a user without rights, under nohup, from another directory, no network."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -9,8 +9,6 @@ docs/reference/performance.md shows, with the date and the machine it was measur
 its old table and makes the exit code 1. Each runs in a process of its own: the peak memory of a process never falls.
 """
 
-from __future__ import annotations
-
 import importlib
 import multiprocessing
 import sys

@@ -8,8 +8,6 @@ table of that folder and, on an accelerator, into docs/data/measurements. A row 
 others. On a machine without accelerators the rows run at tiny sizes with vendor cpu: a rehearsal.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import csv

@@ -1,7 +1,5 @@
 """Reads what a row measured, and says what disagrees with datasheet, memory estimate or prediction."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

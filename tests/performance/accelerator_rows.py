@@ -1,7 +1,5 @@
 """Rows of docs/data/measurements in the order of their worth on a borrowed accelerator, and what fits a device."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@ way of tests/cluster/acceptances.py is tried RUNS times, two of them on two host
 all good HEALTHY_RUNS times. The machine must have nothing else to do.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io

@@ -122,8 +122,3 @@ def yardstick_s(rows: int) -> float:
             own = copy.deepcopy(row)
             file.write(",".join(str(value) for value in vars(own).values()) + "\n")
     return time.perf_counter() - begin
-
-
-if __name__ == "__main__":
-    for measured in measure():
-        print(measured)

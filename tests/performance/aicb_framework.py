@@ -107,8 +107,3 @@ def recording(count: int) -> list[Call]:
                 )
             )  # fmt: skip
     return made
-
-
-if __name__ == "__main__":
-    for measured in measure():
-        print(measured)

@@ -71,8 +71,3 @@ def _timed(command: list[str]) -> tuple[float, float]:
     """Wall seconds and peak megabytes."""
     seconds, megabytes, _ = run_sound(command, ROOT)
     return seconds, megabytes
-
-
-if __name__ == "__main__":
-    for measured in measure():
-        print(measured)

@@ -90,8 +90,3 @@ def _workload(load: Load, folder: Path) -> Path:
         lines = (b"layer%d\t%b" % (number, line.split(None, 1)[1]) for number, line in enumerate(lines))
     path.write_bytes(b"\n".join([header, b"%d" % load.rows, *lines]) + b"\n")
     return path
-
-
-if __name__ == "__main__":
-    for measured in measure():
-        print(measured)

@@ -4,8 +4,6 @@ The controller is a process of its own. Beside it OpenSSH brings the same bytes 
 nothing.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -108,8 +106,3 @@ def _collect(server: SshServer, source: Path, destination: Path, *, collects: bo
     if exit_code != 0:
         raise RuntimeError(f"the collection ended with {exit_code}: {json.dumps(output[-1000:])}")
     return seconds, megabytes, float(output.split()[-1])
-
-
-if __name__ == "__main__":
-    for row in measure():
-        print(row)

@@ -21,10 +21,6 @@ CONFIG = REPOSITORY / "vendors" / "cpu" / "aicb-pytorch" / "config" / "config_me
 PAIRS, RANKS = 7, 2
 SMOKE_PAIRS, SMOKE_RANKS = 1, 1
 GOAL_S = 3.0
-_IMPORTS = """
-import os, pathlib, sys, time, torch
-pathlib.Path(sys.argv[1] + os.environ["RANK"]).write_text(str(time.monotonic_ns()))
-"""
 
 
 def measure(*, smoke: bool = False) -> list[Row]:
@@ -82,8 +78,3 @@ def _run(arguments: list[str], ranks: int) -> int:
     if any(codes):
         raise RuntimeError(f"python {' '.join(arguments)} left with {codes}")
     return started
-
-
-if __name__ == "__main__":
-    for row in measure():
-        print(row)

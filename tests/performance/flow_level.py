@@ -72,8 +72,3 @@ def _row(load: Load, folder: Path) -> Row:
         goal=f"under {load.seconds:g} s and {load.megabytes:.0f} MB",
         met=seconds < load.seconds and megabytes < load.megabytes,
     )
-
-
-if __name__ == "__main__":
-    for measured in measure():
-        print(measured)

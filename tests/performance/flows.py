@@ -76,8 +76,3 @@ def _copy(source: Path, target: Path) -> tuple[float, int]:
             write.write(block)
             seconds += time.perf_counter() - begin
     return seconds, lines
-
-
-if __name__ == "__main__":
-    for measured in measure():
-        print(measured)

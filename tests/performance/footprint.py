@@ -5,8 +5,6 @@ A whole run.py on this machine as its host (process runtime), with ranks that sl
 a host has. The controller's own time is the head node's, the ranks' the workload's: neither counts.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -205,8 +203,3 @@ def _round(folder: Path, seconds: float) -> Iterator[int]:
 def _at_work(folder: Path) -> bool:
     logs = [text for rank in range(2) for text in texts(folder / "logs", f"rank{rank}.out.log")]
     return len(logs) == 2 and all("TRAIN_START" in log for log in logs)
-
-
-if __name__ == "__main__":
-    for row in measure():
-        print(row)

@@ -5,8 +5,6 @@ judged in a process of its own, as a round is. The baseline is a loop of Python 
 reads the JSON of its records and keeps nothing. Times hold the interpreter's start and its imports.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from dataclasses import dataclass

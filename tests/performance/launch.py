@@ -65,8 +65,3 @@ def _launch(*paths: Path) -> float:
     if found != expected:
         raise RuntimeError(f"the launch found {found}, expected {expected}")
     return seconds
-
-
-if __name__ == "__main__":
-    for row in measure():
-        print(row)

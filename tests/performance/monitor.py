@@ -106,8 +106,3 @@ def _pipelines(seconds: int) -> float:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return 100 * used / seconds
-
-
-if __name__ == "__main__":
-    for row in measure():
-        print(row)

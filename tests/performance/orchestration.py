@@ -5,8 +5,6 @@ and the code already there, nothing checked, watched or collected. Floor and run
 payload is our own all_reduce, a fixed number of iterations that takes about five seconds.
 """
 
-from __future__ import annotations
-
 import shlex
 import statistics
 import subprocess

@@ -82,8 +82,3 @@ def _run(folder: Path, words: list[str]) -> tuple[float, float]:
     command += [*words, *seed, "--json", "--force"]
     seconds, _megabytes, said = run_sound(command, ROOT)
     return seconds, json.loads(said[said.index("{") :])["makespan_us"]
-
-
-if __name__ == "__main__":
-    for measured in measure():
-        print(measured)

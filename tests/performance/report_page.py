@@ -3,8 +3,6 @@
 Ten cases; the samples are aggregated as when they are collected. The baseline parses the same files and draws nothing.
 """
 
-from __future__ import annotations
-
 import resource
 import sys
 import tempfile

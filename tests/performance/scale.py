@@ -4,8 +4,6 @@ Both sides run the very same command lines: the check's fact script, and the sta
 are network namespaces of this machine, so what sshd and the commands cost is paid here, too, by both sides alike.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

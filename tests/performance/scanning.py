@@ -6,8 +6,6 @@ analysed in a process of its own, as rank 0 would: line by line of the PerfLog, 
 analysis. The values are drawn before, in another process.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

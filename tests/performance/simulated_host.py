@@ -1,7 +1,5 @@
 """A host that is only simulated: every command takes a latency and gets another host's real answer."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

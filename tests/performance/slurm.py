@@ -5,8 +5,6 @@ divided into lines and fields, which every reader of them has to do. A controlle
 its journal, beside a Python with the controller's modules.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

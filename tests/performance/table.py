@@ -1,7 +1,5 @@
 """docs/data/performance.csv, which docs/reference/performance.md shows: one table for each measurement."""
 
-from __future__ import annotations
-
 import csv
 import datetime
 import io

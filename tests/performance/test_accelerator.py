@@ -1,7 +1,5 @@
 """`make accelerator`: which rows fit a device, in which order they run, what is written, and what disagrees."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

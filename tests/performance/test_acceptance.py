@@ -1,7 +1,5 @@
 """The counts of acceptances on hosts: what a run adds, that the next call goes on, and which run comes next."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Iterations of calls that wait at random follow from blocks of them; an occasion that was made stays made."""
 
-from __future__ import annotations
-
 import json
 import random
 from functools import partial

@@ -3,8 +3,6 @@
 Those on hosts, and those that train or launch ranks, take minutes and run in nightly.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 

@@ -1,7 +1,5 @@
 """The tables of docs/data/performance.csv, and the command that writes them."""
 
-from __future__ import annotations
-
 import datetime
 import sys
 from collections.abc import Sequence

@@ -67,8 +67,3 @@ def _write_s(content: bytes, path: Path) -> float:
         for start in range(0, len(content), BLOCK):
             file.write(content[start : start + BLOCK])
     return time.perf_counter() - begin
-
-
-if __name__ == "__main__":
-    for measured in measure():
-        print(measured)

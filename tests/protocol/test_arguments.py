@@ -1,7 +1,5 @@
 """The command line of a rank: settings from files and --set, or from the case.json of a plan, never from both."""
 
-from __future__ import annotations
-
 import pytest
 
 from protocol.arguments import parse_arguments

@@ -1,7 +1,5 @@
 """Tokens, passwords and keys are masked wherever they are written down; what only looks like them is not."""
 
-from __future__ import annotations
-
 import pytest
 
 from protocol.masking import (

@@ -1,7 +1,5 @@
 """What a host sends as JSON is a plain value or one kind of error."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Config files written into a test's own folder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,12 +1,9 @@
 """run.py on this machine as its own host: real runs with the process runtime, in a folder of the test's."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -66,11 +63,3 @@ def texts(folder: Path, name: str) -> Iterator[str]:
         if name in files:
             with suppress(FileNotFoundError):
                 yield (Path(parent) / name).read_text(errors="replace")
-
-
-def wait_until(what: str, condition: Callable[[], bool]) -> None:
-    """Return once `condition` holds; fails the test where it does not within a minute."""
-    limit = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < limit, f"gave up waiting for {what}"
-        time.sleep(0.05)

@@ -1,7 +1,5 @@
 """Reports of the check as a sound host gives them, for tests that change one thing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from run_benchmarks.inspection.facts import HostFacts

@@ -1,7 +1,5 @@
 """What tells one runtime or one way to a host from another stands in the rooms that own the difference."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

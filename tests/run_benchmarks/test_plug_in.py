@@ -1,7 +1,5 @@
 """A benchmark is added as one folder with both halves, and is found in verdict, console, report and baseline."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """run.py under a Python that lacks what it needs: FlagPerf's habit is `python3 run_benchmarks/run.py`."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shutil

@@ -3,8 +3,6 @@
 A shell cannot catch a signal that was ignored when it began: tests/conftest.py sees to that under nohup.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The import contracts of pyproject.toml notice an import against the order of the rooms."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

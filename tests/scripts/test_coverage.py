@@ -1,7 +1,5 @@
 """make coverage fails below the floor of coverage in pyproject.toml."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

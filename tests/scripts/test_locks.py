@@ -1,7 +1,5 @@
 """requirements/*.lock: they hold what requirements/*.txt ask for, pinned and hashed, and pip is held to it."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The command line of `python -m simulation`: start-up, errors and exit codes."""
 
-from __future__ import annotations
-
 import ast
 import json
 import subprocess

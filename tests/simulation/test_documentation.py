@@ -1,7 +1,5 @@
 """The commands of the pages print what the pages show: every `$ python ...` with the lines below it."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

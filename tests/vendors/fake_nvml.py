@@ -12,27 +12,10 @@ def _not_found(*arguments: Any) -> Any:
 
 
 class FakeNvml:
-    """Answers like pynvml 13 on a host with `devices` GPUs; `failures[(function, index)]` is raised instead."""
+    """Answers like pynvml 13 on a host with `devices` GPUs; `failures[(function, index)]` is raised instead.
 
-    NVMLError = pynvml.NVMLError
-    NVMLError_NotSupported = pynvml.NVMLError_NotSupported
-    NVMLError_FunctionNotFound = pynvml.NVMLError_FunctionNotFound
-    NVMLError_NoPermission = pynvml.NVMLError_NoPermission
-    NVMLError_InvalidArgument = pynvml.NVMLError_InvalidArgument
-    NVML_NVLINK_MAX_LINKS = pynvml.NVML_NVLINK_MAX_LINKS
-    NVML_NVLINK_ERROR_COUNT = pynvml.NVML_NVLINK_ERROR_COUNT
-    NVML_TEMPERATURE_THRESHOLD_SLOWDOWN = pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
-    NVML_ERROR_NOT_SUPPORTED = pynvml.NVML_ERROR_NOT_SUPPORTED
-    NVML_GPU_FABRIC_STATE_NOT_SUPPORTED = pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED
-    NVML_GPU_FABRIC_STATE_COMPLETED = pynvml.NVML_GPU_FABRIC_STATE_COMPLETED
-    c_nvmlGpuFabricInfoV_t = pynvml.c_nvmlGpuFabricInfoV_t  # noqa: N815
-    nvmlEventTypeXidCriticalError = pynvml.nvmlEventTypeXidCriticalError  # noqa: N815
-    NVML_CLOCK_SM = pynvml.NVML_CLOCK_SM
-    NVML_CLOCK_MEM = pynvml.NVML_CLOCK_MEM
-    NVML_TEMPERATURE_GPU = pynvml.NVML_TEMPERATURE_GPU
-    NVML_VOLATILE_ECC = pynvml.NVML_VOLATILE_ECC
-    NVML_MEMORY_ERROR_TYPE_CORRECTED = pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED
-    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    Constants and classes are pynvml's own.
+    """
 
     def __init__(self, devices: int = 2) -> None:
         self.devices = devices
@@ -61,7 +44,9 @@ class FakeNvml:
     def nvmlShutdown(self) -> None:  # noqa: N802
         self.running -= 1
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("nvml") or not callable(getattr(pynvml, name, _not_found)):
+            return getattr(pynvml, name)
         answers: dict[str, Callable[..., Any]] = {
             "nvmlDeviceGetCount": lambda: self.devices,
             "nvmlDeviceGetHandleByIndex": lambda index: index,
@@ -80,7 +65,7 @@ class FakeNvml:
             ),
             "nvmlDeviceGetTemperature": lambda handle, sensor: 61,
             "nvmlDeviceGetPowerUsage": lambda handle: 512_345 + handle,
-            "nvmlDeviceGetClockInfo": lambda handle, clock: {self.NVML_CLOCK_SM: 1755, self.NVML_CLOCK_MEM: 3201}[
+            "nvmlDeviceGetClockInfo": lambda handle, clock: {pynvml.NVML_CLOCK_SM: 1755, pynvml.NVML_CLOCK_MEM: 3201}[
                 clock
             ],
             "nvmlDeviceGetCurrentClocksEventReasons": lambda handle: self.reasons,
@@ -95,8 +80,6 @@ class FakeNvml:
         }
         if self.fabric is not None:
             answers["nvmlDeviceGetGpuFabricInfoV"] = self._fill_fabric
-        if not name.startswith("nvml"):
-            raise AttributeError(name)
         if name not in answers:  # as pynvml answers where the driver's library has no such function
             answers[name] = _not_found
 

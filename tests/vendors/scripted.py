@@ -1,7 +1,5 @@
 """A stand-in for the NVIDIA driver's library, compiled once a session: 8 devices whose life a script tells."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A vendor that is one folder and a device that is no GPU: everything that a case reports is proved to come from it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """AMD's probe and the order of its devices, on a library that says what amdsmi's reference documents."""
 
-from __future__ import annotations
-
 import enum
 from pathlib import Path
 from types import SimpleNamespace

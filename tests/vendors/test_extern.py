@@ -1,7 +1,5 @@
 """A vendor's own layers, optimizer and launch of a model: checked before a host is touched, called on every rank."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

@@ -1,7 +1,5 @@
 """`--gpus` on a real engine: containers get the devices and the library of a scripted driver, by a stand-in hook."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Programs of NCCL, nccl-tests among them, are built by the pinned nvcc for torch's CUDA, without a GPU."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

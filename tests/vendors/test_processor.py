@@ -1,7 +1,5 @@
 """The name of a host's processor, by /proc/cpuinfo as kernels on x86 and ARM write it."""
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 

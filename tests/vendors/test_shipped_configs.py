@@ -4,8 +4,6 @@
 before a commit.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -4,8 +4,6 @@ tests/data/vendors has outputs as documents of the vendors, of Paddle, vLLM, Ray
 mthreads-gmi is put together of the names and values of its JSON. No tool was run on a device.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -81,7 +81,7 @@ def test_the_description_has_every_section_that_aicb_reads(args: WorkloadArgs, a
     assert total == pytest.approx(sum(part["forward"]["average"] for part in every) / 1000)
 
 
-def test_a_section_is_the_sum_of_its_parts_forward(tmp_path: Path) -> None:
+def test_a_section_is_the_sum_of_its_parts_forward() -> None:
     made = record(GPT)
     sections = Measured(made).sections()
     core = [part["forward"]["average"] for part in made["parts"] if part["section"] == "atten_flash"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.workloads import trace_matrix
-from tests.workloads.test_framework_dialect import arguments
+from tests.workloads.test_framework_dialect import arguments, check_order
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.rows import rank_of
 from workloads.job.refusals import context_parallelism
@@ -27,12 +27,7 @@ def recorded() -> list[Trace]:
 
 
 def test_every_recorded_kernel_and_call_is_the_rules_in_order() -> None:
-    for trace in recorded():
-        rank = rank_of(arguments(trace.job), trace.job.rank)
-        ruled = [rank.setup(), *rank.iterations(len(trace.iterations) - 1)]
-        for number, (calls, ops) in enumerate(zip(ruled, trace.iterations, strict=True)):
-            said = [(call.phase, call.micro_batch, call.group, call.identity) for call in calls]
-            assert said == [(op.phase, op.micro_batch, op.group, op.identity) for op in ops], (number, trace.job)
+    check_order(recorded(), "micro_batch", "group")
 
 
 def test_recorded_jobs_have_both_ways_with_every_kind_of_attention_and_recomputation() -> None:

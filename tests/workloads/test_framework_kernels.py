@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from tests.workloads import trace_matrix
-from tests.workloads.test_framework_dialect import arguments
+from tests.workloads.test_framework_dialect import check_order
 from workloads import options
 from workloads.cli import main
 from workloads.compute.operators import OPERATORS, operator, parse_shape
-from workloads.dialects.framework.rows import rank_of
 from workloads.library import Workload, WorkloadArgs, generate
 from workloads.rows.conversion import item_of
 from workloads.rows.ops import flops_of, kernel_of
@@ -44,12 +43,7 @@ def recorded() -> list[Trace]:
 
 
 def test_every_recorded_kernel_and_call_is_the_rules_in_order() -> None:
-    for trace in recorded():
-        rank = rank_of(arguments(trace.job), trace.job.rank)
-        ruled = [rank.setup(), *rank.iterations(len(trace.iterations) - 1)]
-        for number, (calls, ops) in enumerate(zip(ruled, trace.iterations, strict=True)):
-            said = [(call.phase, call.micro_batch, call.identity) for call in calls]
-            assert said == [(op.phase, op.micro_batch, op.identity) for op in ops], (number, trace.job)
+    check_order(recorded(), "micro_batch")
 
 
 def test_recorded_jobs_have_every_framework_and_every_kind_of_kernel() -> None:

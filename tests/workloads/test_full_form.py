@@ -1,7 +1,5 @@
 """The second form of a workload CSV: what it holds comes back, AICB's form is what it was, and mistakes are named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

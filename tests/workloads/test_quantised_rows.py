@@ -1,7 +1,5 @@
 """What Transformer Engine moves and gathers in FP8 is counted by hand for each linear layer of Megatron's."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import Any

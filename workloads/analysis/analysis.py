@@ -48,6 +48,8 @@ CPU_BACKENDS = ("gloo", "mpi")
 NOISE_RANK = 3
 """The noise is the so many largest iteration of the others, so that other faults do not hide one."""
 LEAST_ITERATIONS = 8
+MOST_LISTED = 10
+"""How many iterations are listed, and how many cells of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +115,17 @@ class RunAnalysis:
         return asdict(self)
 
 
-def analyze(merged: Merged, *, backend: str = "", clock_error_ns: int = 0, most: int = 10) -> RunAnalysis:
-    """Find what stands out in a run. backend: torch's name of it; most: iterations, and cells of each, to list."""
+def analyze(merged: Merged, *, backend: str = "", clock_error_ns: int = 0) -> RunAnalysis:
+    """Find what stands out in a run. backend: torch's name of it."""
     times = _iteration_ms(merged)
     median = float(np.median(list(times.values()))) if times else 0.0
     mad = float(np.median([abs(each - median) for each in times.values()])) if times else 0.0
-    slowest = sorted(times, key=lambda each: (-times[each], each))[:most]
+    slowest = sorted(times, key=lambda each: (-times[each], each))[:MOST_LISTED]
     cells: list[LostTime] = []
     late: list[LateRank] = []
     if len(times) >= LEAST_ITERATIONS:
         for kind in KINDS:
-            cells += _judged(merged, kind, slowest, most, cpu=backend in CPU_BACKENDS)
+            cells += _judged(merged, kind, slowest, cpu=backend in CPU_BACKENDS)
         late = late_ranks(merged, sum(times.values()), cpu=backend in CPU_BACKENDS)
     cells.sort(key=lambda cell: -cell.excess_ms)
     by_iteration: dict[int, list[LostTime]] = {}
@@ -132,7 +134,7 @@ def analyze(merged: Merged, *, backend: str = "", clock_error_ns: int = 0, most:
     findings = sorted((cell for cell in cells if cell.finding), key=lambda cell: -cell.excess_ms / cell.threshold_ms)
     return RunAnalysis(
         merged.ranks, len(times), median, mad, findings, late,
-        [Slowest(n, times[n], times[n] - median, tuple(by_iteration.get(n, [])[:most])) for n in slowest],
+        [Slowest(n, times[n], times[n] - median, tuple(by_iteration.get(n, [])[:MOST_LISTED])) for n in slowest],
         list(last_ranks(merged)), clock_error_ns / 1e6,
     )  # fmt: skip
 
@@ -146,8 +148,8 @@ def _iteration_ms(merged: Merged) -> dict[int, float]:
     return found
 
 
-def _judged(merged: Merged, kind: Kind, slowest: Sequence[int], most: int, *, cpu: bool) -> Iterator[LostTime]:
-    """The findings of a kind, and the `most` largest cells of the slowest iterations, with their judgement."""
+def _judged(merged: Merged, kind: Kind, slowest: Sequence[int], *, cpu: bool) -> Iterator[LostTime]:
+    """The findings of a kind, and the MOST_LISTED largest cells of the slowest iterations, with their judgement."""
     values = {"late": merged.gap_ns, "collective": merged.common_ns, "slow": merged.own_ns}[kind]
     excess = np.clip(_above_median(values, index_of(merged.rank, merged.place, merged.team)), 0, None)
     # A collective's common time stands in the records of all its ranks: counted once, with its team.
@@ -171,7 +173,7 @@ def _judged(merged: Merged, kind: Kind, slowest: Sequence[int], most: int, *, cp
     wanted = set(np.flatnonzero(judged > thresholds).tolist())
     for each in slowest:
         mine = np.flatnonzero((merged.iteration[sample] == each) & (sums > 0))
-        wanted.update(mine[np.argsort(-sums[mine])[:most]].tolist())
+        wanted.update(mine[np.argsort(-sums[mine])[:MOST_LISTED]].tolist())
     for number in sorted(wanted):
         record, total, threshold = int(sample[number]), float(sums[number]), float(thresholds[number])
         yield LostTime(

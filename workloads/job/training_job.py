@@ -127,7 +127,7 @@ class TrainingJob:
 
     @property
     def engine_scaling(self) -> str:
-        """Its scaling of FP8 by Transformer Engine, which has none of rows."""
+        """How Transformer Engine scales FP8 in this job: it has no scale for each row, and takes one a tensor."""
         return "tensorwise" if self.scaling == "rowwise" else self.scaling
 
     @property

@@ -39,7 +39,7 @@ class Ranks:
 
     @classmethod
     def parse(cls, text: str) -> "Ranks":
-        """From `start:stride:count`, or ranks joined by + where they are no progression.
+        """Read a progression written `start:stride:count`, or any ranks joined by +.
 
         Raises:
             ValueError: the text is neither.

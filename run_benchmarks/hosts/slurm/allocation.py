@@ -77,7 +77,7 @@ class Allocation:
         return None if self._job is None else self._job.queue_seconds
 
     def let_a_query_pass(self) -> None:
-        """Wait until the next call of `job` asks Slurm."""
+        """Wait until the last answer is so old that the next call of `job` asks Slurm anew."""
         time.sleep(max(0.0, min(QUERY_SECONDS, self._asked + QUERY_SECONDS - time.monotonic())))
 
     def _ask(self) -> None:

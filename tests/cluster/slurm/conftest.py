@@ -1,7 +1,5 @@
 """A Slurm cluster for the session, and run.py against it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

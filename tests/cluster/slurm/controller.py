@@ -1,7 +1,5 @@
 """Runs the real run.py against a Slurm cluster of the tests, as a person on its login node would."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

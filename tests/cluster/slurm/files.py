@@ -1,7 +1,5 @@
 """The configuration files of a test cluster's Slurm."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

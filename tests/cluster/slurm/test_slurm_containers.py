@@ -2,8 +2,6 @@
 program that does.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What Slurm does to a running round, on a real cluster: each has a verdict, Slurm's word, and its host."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

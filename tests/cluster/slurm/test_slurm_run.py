@@ -3,8 +3,6 @@
 All tests of `make test` with a Slurm cluster are in this file: one worker runs it, and starts one cluster.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

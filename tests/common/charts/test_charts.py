@@ -1,7 +1,5 @@
 """Charts of pages: their data is checked, nothing in it is markup, and a real browser draws every kind of chart."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

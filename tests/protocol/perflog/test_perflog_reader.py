@@ -1,7 +1,5 @@
 """Finding PerfLog lines in a stream: the same ones as line by line, however it is cut, in bounded memory."""
 
-from __future__ import annotations
-
 import io
 import tracemalloc
 

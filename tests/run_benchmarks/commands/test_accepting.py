@@ -1,7 +1,5 @@
 """The command line of an acceptance: what it refuses before anything runs."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The tables of `run.py check` on narrow and wide terminals: words stay whole."""
 
-from __future__ import annotations
-
 import pytest
 
 from run_benchmarks.commands.check_view import show_reports

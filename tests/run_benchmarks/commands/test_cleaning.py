@@ -1,7 +1,5 @@
 """What clean refuses before it touches a host, since it would find nothing and say that nothing was left."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

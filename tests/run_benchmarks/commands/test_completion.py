@@ -1,7 +1,5 @@
 """`completion` of run.py and of the other programs, judged by bash itself."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The drain list reaches a scheduler as commands that a shell reads as they are meant."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

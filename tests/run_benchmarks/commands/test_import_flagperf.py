@@ -1,7 +1,5 @@
 """`run.py import-flagperf`: a FlagPerf tree becomes files that `run.py plan` takes, with a line for every key."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """--json: one document on stdout and nothing else, in the names of the records, with the exit code of the text."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

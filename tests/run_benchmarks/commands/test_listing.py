@@ -1,7 +1,5 @@
 """`run.py list` and the table of settings: both say what the types of the settings say."""
 
-from __future__ import annotations
-
 import vendors
 from run_benchmarks.settings.docs import COLUMNS, FILES, documented, markdown_table, table_rows
 from tests.run_benchmarks.calling import call

@@ -1,7 +1,5 @@
 """A run outlives the terminal that it was started from, where it was asked to: real runs, a real session hung up."""
 
-from __future__ import annotations
-
 import os
 import pty
 import shlex
@@ -14,7 +12,8 @@ import pytest
 
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.state.interruption import SIGNALS
-from tests.run_benchmarks.local_run import LIGHT_ONE, Run, wait_until
+from tests.cluster.controller import wait_until
+from tests.run_benchmarks.local_run import LIGHT_ONE, Run
 
 LONG = f"{LIGHT_ONE}ONE['overrides'] = {{'steps': 1_000_000}}\n"
 SHORT = f"{LIGHT_ONE}ONE['overrides'] = {{'pause': 1.0}}\n"

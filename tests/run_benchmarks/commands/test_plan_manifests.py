@@ -3,8 +3,6 @@
 `UPDATE_GOLDEN=1` writes the files anew; read the difference before a commit.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`run.py plan` shows everything but secrets."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

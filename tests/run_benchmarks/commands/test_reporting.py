@@ -1,7 +1,5 @@
 """`run.py report`: one page of several runs, and what is refused."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A run is named alone: its journal says from which files it was begun and what its command line changed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex
@@ -288,7 +286,7 @@ def test_a_resume_is_compared_with_the_baseline_that_it_began_with(folder: Path,
     assert f"now has BASELINE {good} (sha256 " in answer.complaint
 
 
-def test_every_printed_command_runs_as_printed(folder: Path, tmp_path: Path) -> None:
+def test_every_printed_command_runs_as_printed(folder: Path) -> None:
     """From another folder, in a shell of stock Debian, which has no `python`."""
     printed = [line.strip() for line in run_status.ways_on([folder]) if line.startswith("  ")]
     assert [shlex.split(line)[2] for line in printed] == ["resume", "clean"]

@@ -1,7 +1,5 @@
 """--save-baseline writes what a run that passed measured; what it does not write, it says."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

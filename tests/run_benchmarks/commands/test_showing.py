@@ -1,7 +1,5 @@
 """`show` within 80 columns of a terminal and piped; `attach` with all cases and the time left from the history."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
@@ -28,10 +26,10 @@ from tests.run_benchmarks.results.recorded_runs import KEY, a_run, on_disk
 STYLE = re.compile(r"\x1b\[[0-9;]*m")  # of tables' heads
 
 
-def on_a_terminal(words: Sequence[str], columns: int = 80, until: str = "", lock: Path | None = None) -> str:
-    """What run.py prints on a terminal of that width; with `lock` a controller works on that run `until` it says so."""
+def on_a_terminal(words: Sequence[str], until: str = "", lock: Path | None = None) -> str:
+    """What run.py prints on a terminal of 80 columns; with `lock` a controller works on that run `until` it says so."""
     mine, its = pty.openpty()
-    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", "LINES": "40"}
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm", "LINES": "40"}
     text = b""
     with controlling(lock) if lock is not None else nullcontext():
         child = subprocess.Popen(

@@ -1,7 +1,5 @@
 """What diagnose and attach say where they cannot do what was asked: one line and the right exit code."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -1,7 +1,5 @@
 """`stop` tells the controller of a run to end, that one alone and once, and says where there is none."""
 
-from __future__ import annotations
-
 import io
 import json
 import signal

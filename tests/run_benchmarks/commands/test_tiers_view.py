@@ -1,7 +1,5 @@
 """`run.py plan --settings` shows on which of Slurm's switches the hosts of a network case hang."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

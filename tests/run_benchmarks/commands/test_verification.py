@@ -1,7 +1,5 @@
 """`run.py verify` on what real runs left: intact, and with every link of the chain tampered with."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

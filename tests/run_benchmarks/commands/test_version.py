@@ -1,7 +1,5 @@
 """`run.py --version`, and that the places which name the version agree."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

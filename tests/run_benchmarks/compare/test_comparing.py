@@ -1,7 +1,5 @@
 """`compare`: what it says of equal runs and of a true change, over many draws; its words, its rules, its exit code."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

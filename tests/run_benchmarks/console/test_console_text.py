@@ -1,7 +1,5 @@
 """Nothing that a host sends reaches a terminal, run.log or the report as an order: on a real terminal and in a pipe."""
 
-from __future__ import annotations
-
 import io
 import os
 import pty

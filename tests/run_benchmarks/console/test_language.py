@@ -1,7 +1,5 @@
 """The catalogue of `--lang zh`: whole, with the same values in both languages, and used where it says."""
 
-from __future__ import annotations
-
 import ast
 import re
 import string

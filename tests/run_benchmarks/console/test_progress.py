@@ -1,7 +1,5 @@
 """The live line of a round: whatever rank 0 writes, in bounded memory, and nobody who asks waits for it."""
 
-from __future__ import annotations
-
 import json
 import threading
 import tracemalloc

@@ -1,7 +1,5 @@
 """Each export, read back by another project's reader: JUnit, OpenMetrics, MLPerf, Parquet, pandas, nccl-tests'."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

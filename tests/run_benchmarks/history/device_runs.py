@@ -1,7 +1,5 @@
 """Runs of the device tests, with a made-up figure of each host."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

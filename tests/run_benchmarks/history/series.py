@@ -4,8 +4,6 @@ The standard deviation is 1 but for outliers: of the heavy ones Student's t with
 and beside it one in twenty runs ten away. A step is 3, at least ten runs from both ends; a drift is 4 to 8 in all.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from typing import Literal

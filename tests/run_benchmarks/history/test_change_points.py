@@ -1,7 +1,5 @@
 """Change points: how often a series without one is flagged, and how often a step is found and placed; live as well."""
 
-from __future__ import annotations
-
 import random
 from statistics import median
 

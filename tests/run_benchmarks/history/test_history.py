@@ -1,7 +1,5 @@
 """The history: every run once, in SQLite and a real PostgreSQL; two writers; what a series and a host tell."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -48,12 +46,12 @@ def run_of(number: int, value: float, code: str = "1" * 64) -> LoadedRun:
     return LoadedRun(folder=run.folder, record=run.record.model_copy(update=changed), rounds=run.rounds)
 
 
-def sinking(runs: int = 24) -> list[LoadedRun]:
-    """Runs whose level falls by 8 % in the middle, where the code changed."""
+def sinking() -> list[LoadedRun]:
+    """24 runs whose level falls by 8 % in the middle, where the code changed."""
     wobble = [0.4, -0.3, 0.1, -0.5, 0.2, 0.5, -0.1, -0.4, 0.3, 0.0]
     return [
-        run_of(number, (100.0 if number < runs // 2 else 92.0) + wobble[number % 10], str(number // (runs // 2)) * 64)
-        for number in range(runs)
+        run_of(number, (100.0 if number < 12 else 92.0) + wobble[number % 10], str(number // 12) * 64)
+        for number in range(24)
     ]
 
 

@@ -4,8 +4,6 @@ The file system is the kernel's FUSE, whose server here takes requests and answe
 who touches it stands in state D and cannot be killed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

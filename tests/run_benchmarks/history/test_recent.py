@@ -1,7 +1,5 @@
 """A report shows what the history knows of its cases; without a history that can be read it is written, too."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 

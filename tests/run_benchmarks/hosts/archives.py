@@ -1,7 +1,5 @@
 """Archives for tests, honest and hostile, and their way through the reader into a folder."""
 
-from __future__ import annotations
-
 import io
 import os
 import tarfile

@@ -1,7 +1,5 @@
 """A real sshd, and both kinds of hosts."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A real OpenSSH server on loopback, with keys and files of its own, run as the user who runs the tests."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import getpass

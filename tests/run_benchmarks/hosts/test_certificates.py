@@ -1,7 +1,5 @@
 """Certificates of hosts and of users, made by ssh-keygen and used with a real sshd."""
 
-from __future__ import annotations
-
 import dataclasses
 import getpass
 import subprocess

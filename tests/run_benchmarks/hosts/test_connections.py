@@ -1,7 +1,5 @@
 """Connections to a host: jump hosts, chains of them, ProxyCommand, and crowded sshds on the way."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import getpass
@@ -137,9 +135,7 @@ def test_a_proxy_command(own_sshd: SshServer) -> None:
 @pytest.mark.parametrize(
     "command", ["echo no way to %h >&2; exit 1", "/none/there", "sh -c 'echo broken >&2; sleep 60'"]
 )
-def test_what_a_proxy_command_says_is_told(
-    sshd: SshServer, command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_a_proxy_command_says_is_told(sshd: SshServer, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("run_benchmarks.hosts.ssh_login.CONNECT_SECONDS", 2.0)
     monkeypatch.setattr("run_benchmarks.hosts.connections.PROXY_END_SECONDS", 0.2)
     began = time.monotonic()

@@ -1,7 +1,5 @@
 """What every host promises, held by the head node itself and by a real sshd."""
 
-from __future__ import annotations
-
 import io
 import os
 import threading

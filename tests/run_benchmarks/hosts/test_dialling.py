@@ -40,7 +40,7 @@ def test_the_next_address_of_a_name_is_tried(server: socket.socket, monkeypatch:
         assert connection.getpeername() == (LOCAL, port)
 
 
-def test_every_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_reason_is_told() -> None:
     with pytest.raises(OSError, match=r"^\[Errno 111\] Connection refused$"):
         dial(LOCAL, free_port(), seconds=10)
     with pytest.raises(OSError, match=r"Name or service not known|Temporary failure|No address"):

@@ -1,7 +1,5 @@
 """The Docker SDK over a host's SSH connection, against real engines on real hosts."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """Calls to an engine that answers a byte now and then, or not at all: each ends by its time-out in total."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

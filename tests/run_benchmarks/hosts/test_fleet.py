@@ -1,7 +1,5 @@
 """The same thing on many hosts at once."""
 
-from __future__ import annotations
-
 import threading
 import time
 

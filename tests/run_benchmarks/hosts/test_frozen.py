@@ -1,7 +1,5 @@
 """Hosts that freeze: commands end there by the host's own clock; a link that takes nothing holds up nobody here."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """known_hosts in OpenSSH's format: read, hashed, recorded, and asked of a server."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

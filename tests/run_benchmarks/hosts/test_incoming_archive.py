@@ -1,7 +1,5 @@
 """A hostile archive writes nothing outside its folder, and costs neither memory nor disk beyond the limits."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The head node itself: what differs from a host behind ssh."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

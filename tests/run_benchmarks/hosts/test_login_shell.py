@@ -1,7 +1,5 @@
 """Login shells as people have them: tcsh, fish, start files that print, end the session or wait."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Two names of one machine are refused; machines that only look alike are not."""
 
-from __future__ import annotations
-
 import getpass
 from dataclasses import replace
 

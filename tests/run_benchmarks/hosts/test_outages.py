@@ -1,7 +1,5 @@
 """An action on a host across outages: what is waited for, for how long, and what is not."""
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import cast

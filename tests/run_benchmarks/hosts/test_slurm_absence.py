@@ -1,7 +1,5 @@
 """slurmctld may be away for a while, as at its restart: it is asked again, which is told, and nobody is accused."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace

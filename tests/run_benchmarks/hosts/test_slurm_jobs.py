@@ -1,7 +1,5 @@
 """The states of jobs are read as a real Slurm 22.05 wrote them (tests/data/slurm, recorded)."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -428,7 +426,7 @@ def test_the_user_s_own_formats_and_the_job_around_us_are_left_out() -> None:
     assert client.environment(kept | dict.fromkeys((*users_own, *sparing), "x")) == kept
 
 
-def test_a_command_that_does_not_answer_is_ended(tmp_path: Path) -> None:
+def test_a_command_that_does_not_answer_is_ended() -> None:
     with pytest.raises(client.SlurmError, match=r"no answer within 0\.2 s") as caught:
         client.call(["sleep", "60"], seconds=0.2)
     assert caught.value.is_away

@@ -1,7 +1,5 @@
 """What Slurm is given, word for word; a shell and shellcheck read it as it is meant."""
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 import shutil

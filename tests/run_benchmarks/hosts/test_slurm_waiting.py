@@ -1,7 +1,5 @@
 """A job is waited for with Slurm's reason and estimate, for as long as that helps, and else cancelled."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import pytest

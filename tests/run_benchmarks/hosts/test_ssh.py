@@ -1,7 +1,5 @@
 """What an SSH connection adds: login, host keys, lost links, the bound on channels, nothing left behind."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

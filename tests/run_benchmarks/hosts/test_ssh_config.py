@@ -1,7 +1,5 @@
 """~/.ssh/config as people have it; where ssh can be asked (ssh -G), it says the same."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Few sessions on a connection: sshd's MaxSessions as hardened hosts have it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Folders to and from a host: whole, verified, and nothing outside their folder."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import io

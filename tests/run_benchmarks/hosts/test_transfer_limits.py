@@ -1,7 +1,5 @@
 """The limits of a collection: its bytes, its files, what it says of them, and the memory of many at once."""
 
-from __future__ import annotations
-
 import os
 import tracemalloc
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Makes hosts' /sys and /proc as trees of files, and runs the script of health in them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence

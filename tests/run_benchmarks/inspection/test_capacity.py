@@ -1,7 +1,5 @@
 """The check refuses a host that is busy, lacks room where something has to go, or memory for a case's sizes."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

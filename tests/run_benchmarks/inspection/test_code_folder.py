@@ -1,7 +1,5 @@
 """The code's folder on a host: every kind of difference is found and named, and put right without a gap."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

@@ -2,8 +2,6 @@
 the vendors' tools, on garbage, and without them.
 """
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The fact script on this very machine, and answers that are none."""
 
-from __future__ import annotations
-
 import os
 import platform
 import pwd

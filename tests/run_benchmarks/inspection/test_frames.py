@@ -1,7 +1,5 @@
 """Whose MTU is wrong: an independent model of hosts with an MTU each sends between all, and knows who is bad."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import pytest

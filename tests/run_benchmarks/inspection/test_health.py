@@ -1,7 +1,5 @@
 """Health of hosts: the script on made-up sysfs trees and tools, and what is said of a host beside the others."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace

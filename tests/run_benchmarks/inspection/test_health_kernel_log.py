@@ -1,7 +1,5 @@
 """Health of hosts: what is read in kernel logs and journals, and what is said of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.run_benchmarks.inspection.made_hosts import host_files, looked, said, tree

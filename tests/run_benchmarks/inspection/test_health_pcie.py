@@ -1,7 +1,5 @@
 """Health of hosts: lanes and speeds of PCIe devices, beside their slots and the other hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

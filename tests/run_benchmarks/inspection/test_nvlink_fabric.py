@@ -1,7 +1,5 @@
 """The fabric of NVLinks: GPUs that did not join it, hosts in another domain or clique, and who does not tell."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

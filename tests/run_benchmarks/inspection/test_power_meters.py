@@ -1,7 +1,5 @@
 """The monitor gets what its host measures power with, and its workload does not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import docker

@@ -1,7 +1,5 @@
 """Hosts that resolve names otherwise than most are named, and those that are right are not."""
 
-from __future__ import annotations
-
 import pytest
 
 from run_benchmarks.inspection.resolving import odd_answers

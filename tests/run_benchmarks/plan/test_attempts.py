@@ -1,7 +1,5 @@
 """A further attempt meets nothing of an earlier one; stacks are told from the rest of a log."""
 
-from __future__ import annotations
-
 import faulthandler
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Hashes of files that are kept between runs."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The code that the hosts run: the same content, the same archive and name."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A config that is named for other hardware or another size than the case is a warning that names both."""
 
-from __future__ import annotations
-
 import pytest
 
 from run_benchmarks.plan.config_names import NamedSize, known_hardware, name_warnings, named_size

@@ -1,7 +1,5 @@
 """Where a value stands is shown and changes nothing: a run of the same values is the same run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A benchmark's outcome that fails while a run is planned is a mistake of its case, told as every other mistake."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@
 read the difference before a commit.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """A resumed run has the settings that it began with, whatever its files say now; only secrets come from these."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What the settings name is looked up; what is missing is said at once, what has no effect is said, too."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Cases side by side: none on the hosts of another, in few waves, the same whatever their order of time."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

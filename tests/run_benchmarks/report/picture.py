@@ -1,7 +1,5 @@
 """Draws docs/images/report.png, the first screen of a report; `python -m tests.run_benchmarks.report.picture`."""
 
-from __future__ import annotations
-
 import base64
 import tempfile
 from pathlib import Path

@@ -4,8 +4,6 @@ Records and curves go through the product's own types; the samples are drawn by 
 of hundreds of GPUs, which no test has.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """report.html in a real browser: what a manager sees first, at any width, in both schemes, by keys and on paper."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """report.html: complete, and nothing from a log or a host is taken for markup."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from html.parser import HTMLParser

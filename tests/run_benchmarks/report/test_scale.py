@@ -1,7 +1,5 @@
 """The report of 512 hosts with 8 ranks each and an hour of samples: small, in little memory, with nothing unseen."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

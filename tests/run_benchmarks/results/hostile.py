@@ -1,7 +1,5 @@
 """What a hostile or broken host leaves: JSON values and whole files at which readers, writers and tables break."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Runs of one training on four hosts with made-up values, in memory and as result folders."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

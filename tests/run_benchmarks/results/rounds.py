@@ -1,7 +1,5 @@
 """Rounds as they lie on disk after a collection: plans, rank logs, node_exit.json, monitors' records."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

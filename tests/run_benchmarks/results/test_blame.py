@@ -1,7 +1,5 @@
 """Rules by which a rank is named, on records as they lie on disk."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

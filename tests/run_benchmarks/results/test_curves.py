@@ -1,7 +1,5 @@
 """The curves of a round: of all ranks' steps against a plain loop, of its hosts' monitors, and read from the disk."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from statistics import median

@@ -1,7 +1,5 @@
 """FINISHED against its own log: lies through a whole run of the controller, and random trainings that do not lie."""
 
-from __future__ import annotations
-
 import random
 import re
 import shutil

@@ -1,7 +1,5 @@
 """An accelerator that breaks in a round is named: a real monitor and nvidia-ml-py on a library of scripted devices."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

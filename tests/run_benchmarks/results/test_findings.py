@@ -1,7 +1,5 @@
 """Findings of a benchmark degrade their round; from those of all rounds follow the drain list and the exit code."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

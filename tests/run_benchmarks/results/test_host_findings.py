@@ -1,7 +1,5 @@
 """What a host's monitor saw of its network becomes findings; what a host made up does not."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From what lies on disk to a verdict and the first failure."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

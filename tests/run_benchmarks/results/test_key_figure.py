@@ -1,7 +1,5 @@
 """What run.json says of a case and a host at one glance: the key figure, percent of expected, joules, the state."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Metrics of several rounds, each by its own rule."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What the monitors saw on a bad host, and at no peer, stands beside its finding, down to the NIC."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An outcome that fails on what hosts sent costs the part that was asked for, and is told in its place."""
 
-from __future__ import annotations
-
 from typing import NoReturn
 
 import pytest

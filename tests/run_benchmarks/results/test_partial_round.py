@@ -1,7 +1,5 @@
 """A round that ended early keeps what was measured of it, marked as partial wherever it is shown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

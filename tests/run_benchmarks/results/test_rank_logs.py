@@ -1,7 +1,5 @@
 """Reading a rank's log: nothing in it is fatal, everything wrong in it is told."""
 
-from __future__ import annotations
-
 import os
 import re
 import tracemalloc

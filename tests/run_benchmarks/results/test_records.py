@@ -1,7 +1,5 @@
 """round.json and run.json: whole or not there, readable again, without secrets."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Makes what a round works with: this machine as its host, and whatever a test gives instead."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

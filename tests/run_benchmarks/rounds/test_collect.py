@@ -1,7 +1,5 @@
 """A node's files come over, and the launch is written down without secrets, whatever happens."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

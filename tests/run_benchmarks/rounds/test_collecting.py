@@ -1,7 +1,5 @@
 """A controller killed while it collects: the round that was over is collected again, judged, and not run again."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

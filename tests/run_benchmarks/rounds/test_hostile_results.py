@@ -1,7 +1,5 @@
 """Whatever a host leaves of a round is that round's verdict: records, tables and the report come all the same."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import io

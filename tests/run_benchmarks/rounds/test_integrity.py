@@ -1,7 +1,5 @@
 """What disturbed a round stands in its record, and beside its verdict; what did not happen does not."""
 
-from __future__ import annotations
-
 import json
 import os
 import pwd

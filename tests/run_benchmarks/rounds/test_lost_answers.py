@@ -1,7 +1,5 @@
 """What is done on a host takes effect, and the answer is lost: it is asked again, and nothing is done twice."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Secrets in files of any size and form are masked, in bounded memory."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What a host tells of its disk and its boot after a round broke, on this machine and as df words it elsewhere."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

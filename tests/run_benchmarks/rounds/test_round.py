@@ -1,7 +1,5 @@
 """What of a round's tasks was never started goes, too; what does not go is remembered."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from dataclasses import replace

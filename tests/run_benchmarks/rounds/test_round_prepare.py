@@ -1,7 +1,5 @@
 """Before a round: the node's folder, and a master port that no other run takes."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

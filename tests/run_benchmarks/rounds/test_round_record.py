@@ -1,7 +1,5 @@
 """What the judge finds of a round's logs, and what its nodes complained of, stand in round.json."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """When a round counts as stalled: by each rank's counts, not by what it prints, and never for waiting for a peer."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator

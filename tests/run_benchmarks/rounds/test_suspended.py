@@ -1,7 +1,5 @@
 """A controller that is suspended while a host is asked something asks again, in every phase of a round."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """RUN_TIME_LIMIT: the round that runs is ended and collected, what is left is skipped, a resume counts on."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The smallest runtime: a task is a child process of the controller (see test_third_runtime.py)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a container wrote is read as a stream, in bounded memory, whatever its engine sends."""
 
-from __future__ import annotations
-
 import http.server
 import threading
 import tracemalloc

@@ -1,7 +1,5 @@
 """What a hostile Docker engine answers is an error of its host's task, never the run's end."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import threading

@@ -1,7 +1,5 @@
 """Which of the hosts' images count, and how the way of an image is told."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the check learns of a Docker engine that answers, and of hosts where none does."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, cast
 

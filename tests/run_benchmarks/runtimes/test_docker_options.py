@@ -1,7 +1,5 @@
 """What a container is created with, as far as no engine is needed to say it."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import os

@@ -1,7 +1,5 @@
 """Supervised process trees on this machine: started, awaited, stopped whole, removed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

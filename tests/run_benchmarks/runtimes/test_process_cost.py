@@ -1,7 +1,5 @@
 """What a supervised task costs its host while it runs: nothing but what its own events are worth."""
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path

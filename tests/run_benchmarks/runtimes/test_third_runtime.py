@@ -1,7 +1,5 @@
 """A third runtime is one file (null_runtime.py) and one entry: a run uses it end to end."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

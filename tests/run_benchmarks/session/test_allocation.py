@@ -1,7 +1,5 @@
 """The end of an allocation ends the run, unless it is a verdict on a node."""
 
-from __future__ import annotations
-
 import time
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The settings of the plan are those that run: whole runs of a benchmark whose config reads the environment."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -14,7 +12,8 @@ import pytest
 
 from protocol.perflog import Event, parse_line
 from tests import product
-from tests.run_benchmarks.local_run import texts, wait_until
+from tests.cluster.controller import wait_until
+from tests.run_benchmarks.local_run import texts
 
 SECRET = "s3cr3t-of-the-probe"
 CASE_DIR = "vendors/cpu/probe-plain/config"

@@ -1,7 +1,5 @@
 """A run that measures everything and finds a bad part: its verdict, its exit code, and where it is told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

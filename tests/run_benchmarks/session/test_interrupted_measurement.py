@@ -1,7 +1,5 @@
 """Ctrl-C while a case measures: its steps and figures stay in the records, marked as partial."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """What is removed from hosts at the end of a run: of each attempt and host, what is on the head node by its record."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection
 from pathlib import Path

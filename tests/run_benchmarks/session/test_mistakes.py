@@ -1,7 +1,5 @@
 """One pass tells all mistakes: those of both files, of the command line, and of what they name."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A pass after a failure says so: in the case's record, its reason, the console's table and the report."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from run_benchmarks.report.html import write_report

@@ -1,7 +1,5 @@
 """Which commit a run is of: whatever may decide a result and is not in it makes it dirty, by name."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path

@@ -1,13 +1,9 @@
 """A thousand hosts: bounded threads, nothing left of them, nobody's answer lost when somebody fails."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading
 from pathlib import Path
-
-import pytest
 
 from run_benchmarks.errors import ConnectError
 from run_benchmarks.hosts.base import Completed, Host
@@ -63,9 +59,7 @@ class Counted(SimulatedHost):
             raise ConnectError(self.name, "port 22 cannot be reached")
 
 
-def test_a_thousand_hosts_are_checked_by_a_bounded_number_of_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thousand_hosts_are_checked_by_a_bounded_number_of_threads(tmp_path: Path) -> None:
     names = [f"sim{number}" for number in range(COUNT)]
     (tmp_path / "cluster_conf.py").write_text(f"HOSTS = {names!r}\n")
     case = {"model": "network", "framework": "pytorch", "config": "config_CPUx1x2", "nproc": 1}

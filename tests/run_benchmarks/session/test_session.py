@@ -1,7 +1,5 @@
 """What a whole run says of itself when it ends between two of its steps."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,7 +1,5 @@
 """Names of cases in any script: one form of each, a safe folder, and container names of their own."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

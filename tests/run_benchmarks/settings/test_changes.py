@@ -1,7 +1,5 @@
 """--set, --case and --repeat: what they change, what they refuse, and that a run's journal keeps them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A user's container options beside the vendor's: nothing that RDMA needs is lost, the user wins and is told so."""
 
-from __future__ import annotations
-
 import pytest
 
 import vendors

@@ -1,7 +1,5 @@
 """`docker run` options become typed settings, whatever they hold."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

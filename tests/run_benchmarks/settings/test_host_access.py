@@ -1,7 +1,5 @@
 """Which of HOSTS, cluster_conf.py, ~/.ssh/config and the defaults says how a host is reached."""
 
-from __future__ import annotations
-
 import getpass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which hosts take part: --hosts, --exclude, and the `hosts` of a case."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """HOSTS and RUNTIME as LAUNCHER asks for them; what does not fit is said with what does."""
 
-from __future__ import annotations
-
 import pytest
 
 from run_benchmarks.errors import InputProblems

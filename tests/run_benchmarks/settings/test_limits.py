@@ -1,7 +1,5 @@
 """Limits of `expect`: which numbers each form accepts, ends included, and which texts are none."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

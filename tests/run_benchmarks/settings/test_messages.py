@@ -1,7 +1,5 @@
 """What a newcomer reads after a mistake: whole messages, each with file, key, value and what is allowed."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

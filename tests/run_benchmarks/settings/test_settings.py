@@ -1,7 +1,5 @@
 """The two files a user edits: FlagPerf's own examples load, every mistake is named."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

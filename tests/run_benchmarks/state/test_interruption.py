@@ -1,7 +1,5 @@
 """The first signal asks for a clean end, the second leaves at once and prints the clean-up command."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal

@@ -1,7 +1,5 @@
 """The journal survives any cut, and one controller at a time works on a run."""
 
-from __future__ import annotations
-
 import os
 import resource
 import stat

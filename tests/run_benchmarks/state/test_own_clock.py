@@ -1,7 +1,5 @@
 """The clock counts only while this process can run: judged by a child that is really stopped, and by a set clock."""
 
-from __future__ import annotations
-
 import itertools
 import signal
 import subprocess

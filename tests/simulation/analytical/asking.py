@@ -1,7 +1,5 @@
 """Runs `python -m simulation analytical` in this process and reads back what it wrote."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

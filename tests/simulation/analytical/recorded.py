@@ -1,7 +1,5 @@
 """The recorded runs of SimAI's analytical program: commands, summaries, CSVs and their workloads."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """The measured efficiencies: as published at their sizes and servers, between them interpolated."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import log2
 

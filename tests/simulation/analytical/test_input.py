@@ -1,7 +1,5 @@
 """What is wrong in the input: one line for each mistake, exit code 2, no traceback, no file."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`analytical -n`: the cluster is the topology's, and what is slow or scarce there costs time, as flows find it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

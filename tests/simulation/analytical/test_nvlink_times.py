@@ -1,7 +1,5 @@
 """Times of collectives inside a server against measurements that the curves were not made of."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from statistics import median, quantiles

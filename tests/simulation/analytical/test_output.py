@@ -1,7 +1,5 @@
 """What `analytical` writes in the default dialect: CSV, JSON, chart, --json, --explain; files of bus bandwidths."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import json

@@ -1,7 +1,5 @@
 """What holds for every cluster, division and size: finite times that grow with bytes and shrink with bandwidth."""
 
-from __future__ import annotations
-
 import math
 
 from hypothesis import given, settings

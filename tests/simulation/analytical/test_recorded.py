@@ -1,7 +1,5 @@
 """Dialect simai writes what SimAI's analytical program wrote, cell for cell, in every recorded run."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The default dialect: without repairs it is the original; each repair does what docs/reference/simulation.md says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

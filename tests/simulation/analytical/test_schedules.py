@@ -1,7 +1,5 @@
 """Pipeline schedules: the bubble that is measured is the one that the literature derives."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

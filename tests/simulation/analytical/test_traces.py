@@ -1,7 +1,5 @@
 """Chakra traces and AICB's CSVs give the times that the same operations have in SimAI's text."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

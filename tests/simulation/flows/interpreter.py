@@ -5,8 +5,6 @@ another carry the same piece of data; a piece is an integer on each rank. A flow
 else: the sum of what its parents brought to its source, and the source's own integer if they do not contain it.
 """
 
-from __future__ import annotations
-
 import csv
 from collections import defaultdict
 from collections.abc import Iterable

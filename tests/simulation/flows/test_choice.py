@@ -1,7 +1,5 @@
 """The choice of an algorithm: by modelled time, with the reason."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

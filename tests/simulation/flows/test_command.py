@@ -1,7 +1,5 @@
 """`python -m simulation flows`: its files, its summary, and what it refuses."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

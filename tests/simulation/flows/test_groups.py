@@ -1,7 +1,5 @@
 """Groups, rings and trees: right at any size, and the original's mistakes in its dialect alone."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every algorithm, group and size: executed on integers, the flows give the collective's result."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

@@ -1,7 +1,5 @@
 """Dialect simai: every recorded case, byte for byte."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Flows of a whole workload."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """`python -m simulation topology`: options, names, files and errors."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`topology --from FILE.yaml`: a user's own description, with rails, several NVSwitches and unequal servers."""
 
-from __future__ import annotations
-
 import builtins
 import tracemalloc
 from collections import Counter

@@ -1,7 +1,5 @@
 """`topology draw`: well-formed SVG that has every GPU, every link's colour and nothing outside its frame."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`topology edit`: degraded and cut links, slow GPUs, and the sidecar."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """InfraGraph: every template comes back byte for byte, and other writers' files are read or refused with a reason."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

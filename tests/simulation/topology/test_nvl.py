@@ -1,7 +1,5 @@
 """NVL: racks of 36 or 72 GPUs in one NVLink domain, joined by rails."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

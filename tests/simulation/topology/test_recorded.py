@@ -1,7 +1,5 @@
 """The templates give the bytes that SimAI's generator gave, and refuse what they have to."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shlex

@@ -1,7 +1,5 @@
 """The fast writer gives what the rules of the format give link by link, for any parameters; and it is read back."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """`topology show`: what it finds is compared with slow, independent computations on small networks."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from itertools import combinations

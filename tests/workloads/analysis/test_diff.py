@@ -1,7 +1,5 @@
 """The comparison of two workloads: totals side by side, and the first call that differs with its module."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -360,3 +360,18 @@ def test_a_row_that_cannot_be_is_named(column: str, value: object, complaint: st
     with pytest.raises(ComputeDataError) as caught:
         database.load(path)
     assert str(caught.value).startswith(f"{path}, row 1: ") and complaint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "says"),
+    [("LARGEST_FILE", 4096, "bytes; at most 4096 are read"), ("MOST_ROWS", 1, "has more than 1 rows")],
+)
+def test_a_file_beyond_a_limit_is_refused(
+    limit: str, most: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "times.db"
+    database.write(path, _gemms([(8, 8, 8), (16, 8, 8)]))
+    assert len(database.load(path)) == 2
+    monkeypatch.setattr(database, limit, most)
+    with pytest.raises(ComputeDataError, match=says):
+        database.load(path)

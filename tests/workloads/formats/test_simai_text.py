@@ -1,7 +1,5 @@
 """A SimAI text is judged once: what loads rows and what streams them take and refuse the same files."""
 
-from __future__ import annotations
-
 import lzma
 import warnings
 from pathlib import Path

@@ -125,7 +125,7 @@ def test_what_aicb_cannot_do_is_refused_even_so(
         assert list(tmp_path.iterdir()) == []
 
 
-def test_forced_output_is_what_aicb_writes(tmp_path: Path) -> None:
+def test_forced_output_is_what_aicb_writes() -> None:
     """A batch too small for the ranks: no micro-batches, only set-up and step."""
     forced = generate(WorkloadArgs(world_size=8, num_attention_heads=16, global_batch=4), break_rules=True)
     assert [item.stage.partition(".")[0] for item in forced.epoch(1)] == ["step", "step", "step", ""]

@@ -69,7 +69,7 @@ class MegatronRank:
         return Block(passed(quantised.with_weights(kernels, calls)))
 
     def _last_reduces(self, micro_batch: int, chunk: int) -> Block[Call]:
-        """A backward pass; the last of the first stage reduces each bucket as soon as it is complete."""
+        """A backward pass. On the first stage that of the last micro-batch reduces each bucket once it is complete."""
         each = self.chunks[chunk]
         last = micro_batch == self.args.num_microbatches - 1
         if not self.args.overlap_grad_reduce or self.first or not last or self.place.stage:

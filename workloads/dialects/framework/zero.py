@@ -199,7 +199,7 @@ def owners_parts(start: int, end: int, part: int, limit: int) -> Iterator[int]:
 
 
 def in_pass(calls: Iterable[Call], phase: str) -> list[Call]:
-    """Kernels in a pass of the first micro-batch."""
+    """The same kernels as part of a pass, such as `forward`, of the first micro-batch."""
     return [replace(call, phase=phase, micro_batch=0) for call in calls]
 
 

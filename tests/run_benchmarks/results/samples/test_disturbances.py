@@ -162,9 +162,7 @@ def test_strangers_on_a_device_are_told_from_the_rounds_own_processes(
     assert [(each["device"], each["pid"]) for each in values["foreign"]] == [(1, processes["stranger"]), (1, invisible)]
 
 
-def test_a_driver_that_lists_no_processes_is_asked_no_more(
-    nvml: FakeNvml, sampler: AcceleratorSampler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_lists_no_processes_is_asked_no_more(nvml: FakeNvml, sampler: AcceleratorSampler) -> None:
     nvml.fail("nvmlDeviceGetComputeRunningProcesses", 4)  # NVML_ERROR_NO_PERMISSION
     looks = ForeignProcesses(sampler, "/logs")
     assert looks.sample() is None

@@ -1,7 +1,5 @@
 """The timeline of a monitor: bounded for any length, and what it keeps of the samples, against a plain loop."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Flips one bit in the result of one product, as a broken unit of a device does."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from typing import Any

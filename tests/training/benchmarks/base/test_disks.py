@@ -1,7 +1,5 @@
 """The disk tests: what they write is on the disk, what they read comes from it, and a wrong block is noticed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

@@ -1,7 +1,5 @@
 """Silent data corruption: one flipped bit in one product names the host; different kinds are never accused."""
 
-from __future__ import annotations
-
 import random
 from argparse import Namespace
 from collections.abc import Iterator

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTenso
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
+from tests.training.benchmarks.driver.training.tiny import benchmark_of, check_gradients, config_of
 from training.benchmarks.bert.pytorch.config import Config
 from training.benchmarks.bert.pytorch.model import Bert
 from training.benchmarks.bert.pytorch.packed import packed
@@ -160,13 +160,7 @@ def test_loss_and_gradients_are_those_of_transformers() -> None:
         next_sentence_label=batch["next_sentence_labels"],
     ).loss
     loss = ours(batch)["loss"]
-    assert float(loss.detach()) == pytest.approx(float(reference.detach()), abs=1e-5)
-    loss.backward()
-    reference.backward()
-    gradients = {name: p.grad for name, p in theirs.named_parameters()}
-    for name, parameter in ours.named_parameters():
-        assert parameter.grad is not None
-        torch.testing.assert_close(parameter.grad, gradients[name], atol=1e-5, rtol=1e-4)
+    check_gradients(ours, theirs, loss, reference, atol=1e-5, rtol=1e-4)
 
 
 def test_accuracy_counts_the_labels_that_are_there() -> None:

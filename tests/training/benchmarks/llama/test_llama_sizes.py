@@ -1,6 +1,5 @@
 """LLaMA-2 and Llama-3 at true size on tensors without storage: parameters, FLOPs and memory; tiny, Llama-3 learns."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -216,9 +215,7 @@ def test_first_weights_have_the_published_deviation() -> None:
     assert float(weight.std()) == pytest.approx(0.008, rel=0.02)
 
 
-def test_a_tiny_llama_3_learns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tiny_llama_3_learns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for name, value in ALONE.items():
         monkeypatch.setenv(name, value)
     config = VENDORS / "cpu" / "llama-pytorch" / "config" / "config_llama3_CPUx1x2.py"

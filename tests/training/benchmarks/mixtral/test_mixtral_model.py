@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from tests.training.benchmarks.driver.training.tiny import alone, benchmark_of, config_of, prepared
+from tests.training.benchmarks.driver.training.tiny import alone, benchmark_of, check_gradients, config_of, prepared
 from training.benchmarks.driver.training.data import hugging_face
 from training.benchmarks.driver.training.data.data_error import DataError
 from training.benchmarks.driver.training.model.experts import Experts, has_grouped_products, mixtures
@@ -59,13 +59,7 @@ def test_loss_and_gradients_are_those_of_transformers(experts: int, chosen: int,
     batch = benchmark_of("mixtral").synthetic_data(config).train[[0, 1, 2]]
     loss, reference = ours.train()(batch)["loss"], theirs(batch["tokens"], labels=batch["tokens"])
     assert float(reference.aux_loss.detach()) > 0.9 * chosen, "the router's loss is in the loss"
-    assert float(loss.detach()) == pytest.approx(float(reference.loss.detach()), abs=1e-5)
-    loss.backward()
-    reference.loss.backward()
-    gradients = {name: p.grad for name, p in theirs.named_parameters()}
-    for name, parameter in ours.named_parameters():
-        assert parameter.grad is not None
-        torch.testing.assert_close(parameter.grad, gradients[name], atol=1e-4, rtol=1e-3)
+    check_gradients(ours, theirs, loss, reference.loss)
 
 
 def test_the_load_of_a_step_is_that_of_its_tokens() -> None:

@@ -159,7 +159,7 @@ def test_a_number_of_ranks_that_does_not_fit_is_refused_in_the_plan(
 
 
 def test_a_tiny_mixtral_learns_and_logs_the_load_of_its_experts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in ALONE.items():
         monkeypatch.setenv(name, value)

@@ -11,13 +11,11 @@ noise is that of simulation.py: of each iteration, of each measurement, bursts, 
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
@@ -29,6 +27,7 @@ from tests.training.benchmarks.network.simulation import (
     SLOW_PERCENT,
     FloatArray,
     Noise,
+    main,
     noisy,
     sent_again_us,
 )
@@ -231,18 +230,5 @@ def table(runs: int, counts: tuple[int, ...] = COUNTS) -> str:
     return text.getvalue()
 
 
-def main() -> None:
-    """Print the rows, or write them to a file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", type=int, nargs="?", default=100)
-    parser.add_argument("--write", type=Path)
-    options = parser.parse_args()
-    text = table(options.runs)
-    if options.write is None:
-        print(text, end="")
-    else:
-        options.write.write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    main(table, 100)

@@ -4,8 +4,6 @@ A pair's message takes its latency and its size over its rate: that of its slowe
 a pod) whose uplinks do not suffice for all pairs of the round that leave it at the same time.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

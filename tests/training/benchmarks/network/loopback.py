@@ -1,7 +1,5 @@
 """torch.distributed among threads of this process, in every element type: each rank is a thread, and data is copied."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Mistakes that a fabric or a library could make in what a rank has received."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any

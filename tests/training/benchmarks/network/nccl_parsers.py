@@ -6,8 +6,6 @@ and `busbw`. CloudAI, src/cloudai/workloads/nccl_test/performance_report_generat
 that begin with a digit and have 13 cells, and the lines of the ranks.
 """
 
-from __future__ import annotations
-
 import re
 
 SUPERBENCH_ROW = r"\d+"

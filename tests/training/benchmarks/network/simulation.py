@@ -9,12 +9,10 @@ operation for 0.2 to 1 s. A NIC that goes back N packets after a lost one (RoCE)
 throughput (1 - p) / (1 + p (N - 1)) in the mean (Tanenbaum and Wetherall, "Computer Networks", 3.4.2).
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -194,13 +192,13 @@ def table(runs: int, clusters: tuple[tuple[int, int], ...] = SIZES_OF_CLUSTERS) 
     return text.getvalue()
 
 
-def main() -> None:
-    """Print the rows, or write them to a file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", type=int, nargs="?", default=10)
+def main(rows: Callable[[int], str], runs: int) -> None:
+    """Print the rows of so many runs, by default `runs`, or write them to a file."""
+    parser = argparse.ArgumentParser(description=rows.__doc__)
+    parser.add_argument("runs", type=int, nargs="?", default=runs)
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
-    text = table(options.runs)
+    text = rows(options.runs)
     if options.write is None:
         print(text, end="")
     else:
@@ -208,4 +206,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(table, 10)

@@ -6,8 +6,6 @@ The model follows four real hosts with wires of 200 Mbit/s: of 60 operations of 
 the slowest 64 to 75 ms in every measurement of every pair, for TCP waits where the queue of the wire overflows.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io

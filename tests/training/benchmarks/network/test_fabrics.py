@@ -1,7 +1,5 @@
 """Tiered fabrics: a healthy one raises no alarm, and a bad host, device or link in it is named, and nobody else."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Larger figures: docs/data/named-by-pairs.csv, from `python -m tests.training.benchmarks.network.simulation`.
 """
 
-from __future__ import annotations
-
 import csv
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Networks whose slowest operation takes several times the median: a host with worse ones is named all the same."""
 
-from __future__ import annotations
-
 import csv
 import re
 

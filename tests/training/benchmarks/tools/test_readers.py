@@ -1,7 +1,5 @@
 """What the tools of others print is read: documented and recorded outputs, other things, and nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

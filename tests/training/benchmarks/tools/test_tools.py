@@ -1,7 +1,5 @@
 """The tools run on every rank's host: what they say is judged, and what was not run passes nothing."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """Chakra traces: ours come back as the rows they were, with the right dependencies; those of Chakra's tools load."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import lzma

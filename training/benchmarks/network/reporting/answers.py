@@ -114,8 +114,8 @@ def congestion(steps: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list
 
 
 def soaked(steps: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By size, what the reports of a soak add up to: iterations, quantiles and the longest time in microseconds, the
-    histogram ([lower end in microseconds, iterations] of each bin that has any).
+    """Adds up the reports of a soak for each size: iterations, quantiles and the longest time in microseconds, and the
+    histogram, a pair [lower end in microseconds, iterations] for each bin that is not empty.
     """
     counts: dict[str, Counter[float]] = {}
     longest: dict[str, float] = {}

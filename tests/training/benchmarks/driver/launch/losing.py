@@ -6,14 +6,11 @@ Every rank is a process that runs driver.launch.rank, forked so that torch is im
 is done here: it serves the store, asks after the ranks every 0.1 s, and ends the others when one has failed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import random
 import signal
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -28,6 +25,7 @@ from protocol.node_record import NodeExit, RankFailure
 from protocol.pulse import SOCKET_ENV
 from run_benchmarks.results.blame import first_failure
 from run_benchmarks.results.node_outcome import NodeOutcome
+from tests.run_benchmarks.hosts.sshd import free_port
 from tests.run_benchmarks.results.rounds import node_plan
 from tests.training.benchmarks.driver.launch import connecting_workload
 from training.benchmarks.driver.launch import processes, rank
@@ -264,13 +262,6 @@ def agent_store() -> Iterator[int]:
     finally:
         os.kill(keeper, signal.SIGKILL)
         os.waitpid(keeper, 0)
-
-
-def free_port() -> int:
-    """A port on which nobody listens now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def main() -> None:

@@ -1,7 +1,5 @@
 """Who is named for a round of real ranks in which one leaves without a word, or stands still: that rank, each time."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import socket

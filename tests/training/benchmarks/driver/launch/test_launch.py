@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from protocol.node_record import NODE_EXIT_FILE
+from tests.run_benchmarks.hosts.sshd import free_port
 from tests.training.benchmarks.driver.launch.launching import (
     WORKLOAD,
     command,
@@ -22,12 +23,6 @@ from tests.training.benchmarks.driver.launch.launching import (
 from training.benchmarks.driver.launch import launcher
 
 TWO_RANKS = ["--nproc_per_node", "2"]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def log_of(folder: Path, rank: int) -> str:

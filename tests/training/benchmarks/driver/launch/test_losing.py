@@ -1,7 +1,5 @@
 """A rank that is killed while its peers connect to it is blamed each time, whatever they say of it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the launcher's watch records of processes that speak to it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

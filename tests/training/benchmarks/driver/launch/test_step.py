@@ -1,7 +1,5 @@
 """The tasks of a step end with it: at a signal to it alone, at its death, at that of the daemon above it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Starts ranks on this machine from one process that has loaded torch: each would else load it, for two CPU seconds."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import socket

@@ -414,9 +414,7 @@ def test_a_metric_that_the_model_has_not_is_named_before_the_training(
     assert [record.event for record in _records(output.out)][-1] is Event.INIT_EVALUATION
 
 
-def test_a_target_without_an_evaluation_is_refused(
-    alone: Callable[..., Rank], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_target_without_an_evaluation_is_refused(alone: Callable[..., Rank], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         LlamaBenchmark, "synthetic_data", lambda self, config: replace(data.synthetic(config), evaluation=NoSamples())
     )

@@ -94,6 +94,19 @@ def prepared(model: str, config: TrainingConfig, data_dir: Path | None = None) -
     return prepare(benchmark, config, data_dir, choose(config, benchmark.attentions, Libraries(torch.device("cpu"))))
 
 
+def check_gradients(
+    ours: torch.nn.Module, theirs: torch.nn.Module, loss: Any, reference: Any, atol: float = 1e-4, rtol: float = 1e-3
+) -> None:
+    """Check that our loss and its gradient of each parameter are those of a reference with the same names."""
+    torch.testing.assert_close(loss, reference, atol=1e-5, rtol=0)
+    loss.backward()
+    reference.backward()
+    gradients = {name: p.grad for name, p in theirs.named_parameters()}
+    for name, parameter in ours.named_parameters():
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, gradients[name], atol=atol, rtol=rtol)
+
+
 @contextmanager
 def alone() -> Iterator[ProcessGroup]:
     """A group of this process alone."""

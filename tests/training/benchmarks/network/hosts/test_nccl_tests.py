@@ -1,7 +1,5 @@
 """nccl-tests' outputs are read, its program is found and run, and its figures stand beside ours."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

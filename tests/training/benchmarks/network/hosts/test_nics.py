@@ -1,7 +1,5 @@
 """The NIC of a rank, from a host's /sys, NCCL's settings or NCCL's topology file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

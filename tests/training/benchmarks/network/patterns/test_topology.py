@@ -1,7 +1,5 @@
 """Topology files: tables, networks of simulation/, ibnetdiscover's and Slurm's; what is wrong with one is said."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from math import comb
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The statistics behind a finding: p-values against sums by hand, and who is the culprit among pairs."""
 
-from __future__ import annotations
-
 import math
 import random
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Hosts and pairs against chance: two slow paths are not all of a host's, and links that are slow are not hidden."""
 
-from __future__ import annotations
-
 import random
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """Packed steps: what they keep of the groups, how small they are, and what a damaged one does."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from statistics import fmean, median

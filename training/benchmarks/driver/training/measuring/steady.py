@@ -117,8 +117,8 @@ def _first_as_good(errors: Sequence[float]) -> int | None:
 def half_width(times: Sequence[float]) -> float | None:
     """Half the width of the 95 % confidence interval of the mean of step times, in seconds; None for fewer than 20.
 
-    Successive steps are not independent: the interval is that of the means of ten blocks of consecutive steps, from 400
-    steps on twenty (non-overlapping batch means), whose dependence fades with the length of a block.
+    Successive steps are not independent. The interval is that of the means of blocks of consecutive steps, which depend
+    on one another less the longer they are (non-overlapping batch means): ten blocks, twenty from 400 steps on.
 
     Source: Schmeiser, "Batch size effects in the analysis of simulation output", Operations Research 30 (1982).
     """

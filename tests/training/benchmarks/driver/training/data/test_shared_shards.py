@@ -52,7 +52,7 @@ def _rank(paths: list[Path], start: Any, results: Any) -> None:
     results.put([int(content["a"][row]) for content, row in rows])
 
 
-def test_ranks_that_ask_at_once_decode_each_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_ask_at_once_decode_each_file_once(tmp_path: Path) -> None:
     paths = _files(tmp_path, 3)
     context = multiprocessing.get_context("fork")
     with scratch_folder():

@@ -1,7 +1,5 @@
 """Transformer Engine's layers, by a stand-in of its interface: they train alike, and the faster ones are used."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import sys

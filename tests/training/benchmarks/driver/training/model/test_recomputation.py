@@ -111,7 +111,7 @@ def test_a_further_layer_keeps_its_input_or_its_products_too(name: str, precisio
 
 
 @pytest.mark.nightly
-def test_the_compiler_keeps_the_products_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiler_keeps_the_products_too() -> None:
     """Saved bytes as torch's hooks see them, which see into no block that is compiled as one operator."""
     saved, results = {}, {}
     kinds: tuple[Recompute, ...] = ("none", "selective")

@@ -1,7 +1,5 @@
 """Layers by their documented formulas; each call moves `clock` by its layer's `seconds`; `called` has who was."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

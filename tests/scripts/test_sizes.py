@@ -1,9 +1,7 @@
-"""No function of the product has more than 7 parameters or a complexity above 15.
+"""No function of the product has more than 7 parameters or a complexity above 15, no module more than 700 lines.
 
 Complexity is more than ruff's measure: comprehensions and boolean operators count, too.
 """
-
-from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
@@ -15,6 +13,7 @@ from tests.product import PACKAGES, ROOT
 
 MOST_PARAMETERS = 7
 MOST_COMPLEXITY = 15
+MAX_LINES = 700
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -99,3 +98,21 @@ def test_no_function_is_complex(sizes: list[tuple[str, int, int]]) -> None:
 def test_complexity_is_counted_as_radon_does(body: str, expected: int) -> None:
     """The expected numbers are radon 6.0.1's."""
     assert complexity(ast.parse(f"def planted(a, b, c):\n    {body}\n").body[0]) == expected
+
+
+def too_long(root: Path) -> dict[str, int]:
+    """Lines of each module of the packages below `root` that has more than MAX_LINES."""
+    files = [path for package in PACKAGES for path in (root / package).rglob("*.py")]
+    lines = {str(path.relative_to(root)): path.read_bytes().count(b"\n") for path in files}
+    return {name: count for name, count in lines.items() if count > MAX_LINES}
+
+
+def test_no_module_is_too_long() -> None:
+    assert too_long(ROOT) == {}
+
+
+@pytest.mark.parametrize(("count", "found"), [(700, {}), (701, {"training/planted.py": 701})])
+def test_a_long_module_is_noticed(tmp_path: Path, count: int, found: dict[str, int]) -> None:
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / "planted.py").write_text("pass\n" * count, encoding="utf-8")
+    assert too_long(tmp_path) == found
