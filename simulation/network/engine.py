@@ -4,6 +4,7 @@ Nothing of SimAI is shipped: `--simulator` is the user's SimAI_simulator, `--con
 files are moved into the folder.
 """
 
+import math
 import os
 import shlex
 import shutil
@@ -26,6 +27,7 @@ SUFFIX, FLOWS_KEY = "_FILE", "FCT_OUTPUT_FILE"
 LONGEST_S = 24 * 3600
 SWITCHES = ("AS_NVLS_ENABLE", "AS_PXN_ENABLE")  # that are ours to set, whatever the shell has
 TAIL = 2000  # characters of the simulator's last words
+MOST_NS = 1 << 63
 
 
 class EngineCall(NamedTuple):
@@ -184,6 +186,8 @@ def _read(folder: Path, flows: Path, seconds: float) -> EngineRun:
         cells = line.split()
         try:
             begin, took = map(int, cells[5:7])
+            if not 0 <= min(begin, took) <= max(begin, took) < MOST_NS:
+                raise ValueError(line)
             spans.append(([(int(address, 16) >> 8) & 0xFFFF for address in cells[:2]], begin, begin + took))
         except ValueError:
             raise SimulationError(f"SimAI_simulator wrote no flow in line {number} of {flows.name}: {line}") from None
@@ -195,8 +199,8 @@ def _read(folder: Path, flows: Path, seconds: float) -> EngineRun:
     total = None
     for table in folder.rglob("*EndToEnd.csv"):
         last = table.read_text(encoding="utf-8", errors="replace").strip().rpartition(",total time,")
-        with suppress(ValueError):  # a table that was cut has no number there
-            total = float(last[2]) if last[1] else total
+        with suppress(ValueError):  # a table that was cut has no number there, one of nothing -nan
+            total = float(last[2]) if last[1] and 0 <= float(last[2]) < math.inf else total
     return EngineRun(
         max(ends.values()) / 1000, float(np.mean(list(ends.values()))) / 1000, ends.get(0, 0) / 1000, len(lines), total,
         seconds,

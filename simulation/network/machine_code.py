@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from importlib.machinery import PathFinder
 from pathlib import Path
 
 import llvmlite
@@ -18,20 +17,26 @@ from llvmlite import binding as llvm
 
 OPTIMISED = 3
 DIGEST_BYTES = hashlib.sha256().digest_size
+OF_CHECKOUT = b"$Format:"  # in numba's _version.py where git alone knows the version
 OF_NUMBA = "numba", "NRT"  # what names of functions begin with that no code without numba may call
 
 
 @cache
 def file_of(folder: Path, sources: Sequence[str], entry: str) -> Path | None:
     """Where the code of these modules in a folder is for this machine, beside the user's other caches or where numba is
-    told to keep its own; None for a user without a home. The modules, this one, and what compiles them are in its name.
+    told to keep its own; None for a user without a home, and for a checkout of numba. The modules, this one, and what
+    compiles them are in its name.
     """
     texts = [(folder / f"{name}.py").read_bytes() for name in sources] + [Path(__file__).read_bytes()]
     versions = [sys.version, llvmlite.__version__, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
-    numba = PathFinder.find_spec("numba")  # importlib.metadata takes longer to import than the code to load
+    # importlib.metadata takes longer to import than the code to load; some installations have a finder of their own.
+    numba = next(filter(None, (finder.find_spec("numba", None) for finder in sys.meta_path)), None)
+    version = b""
     with suppress(OSError):
-        if numba and numba.origin:
-            texts.append(Path(numba.origin).with_name("_version.py").read_bytes())
+        version = Path(numba.origin).with_name("_version.py").read_bytes() if numba and numba.origin else b""
+    if OF_CHECKOUT in version:
+        return None
+    texts.append(version)
     with suppress(RuntimeError):
         caches = Path(os.environ.get("NUMBA_CACHE_DIR") or Path.home() / ".cache" / "clusterdyno" / "compiled")
         return caches / hashlib.sha256(b"".join(texts) + " ".join(versions).encode()).hexdigest()[:16] / f"{entry}.o"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from simulation.network.job import INPUT_GRADIENT, SENDS, TRANSFER, WAITS, WEIGHT_GRADIENT, Job, JobPhase
+from simulation.network.job import INPUT_GRADIENT, QUEUES, SENDS, TRANSFER, WAITS, WEIGHT_GRADIENT, Job, JobPhase
 from simulation.network.tables import RanksRun
 
 COMPUTE, WAITED, BESIDE = "computation", "waited for", "beside computation"
@@ -30,6 +30,7 @@ def spans(job: Job, run: RanksRun, slowness: Mapping[int, float], rank: int) -> 
     computes.
     """
     now, factor = 0, slowness.get(rank, 1.0)
+    queued: list[Span] = []
     begins, ends = run.parts_of(rank)
     for phase in job.phases(rank):
         computed = int(phase.compute_ns * factor)
@@ -46,10 +47,16 @@ def spans(job: Job, run: RanksRun, slowness: Mapping[int, float], rank: int) -> 
             if end > begin:
                 track = WAITED if phase.mode == WAITS else BESIDE
                 said = f"{name}: {collective.op} {collective.size_bytes} bytes" if phase.row >= 0 else name
-                yield Span(rank, track, collective.kind, said, begin, end, number)
+                span = Span(rank, track, collective.kind, said, begin, end, number)
+                yield span
+                queued += [span] if phase.mode == QUEUES else []
             if phase.mode == WAITS and end > now:
                 now = end + collective.end_gap_ns
         now += TURN_NS
+    for span in sorted(queued, key=lambda each: each.end):  # at the end a rank waits for what it queued
+        if span.end > now:
+            yield span._replace(track=WAITED, begin=now)
+            now = span.end
 
 
 def _name(job: Job, phase: JobPhase) -> str:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from common import units
 from common.errors import input_problem
+from common.summary import counted
 from simulation.topology import structure
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, Fabric, kind_of, names, tiers
 
@@ -224,7 +225,8 @@ class Drawing:
     def _legend(self) -> Iterator[str]:
         y = self._server_y + SERVER_HEIGHT + 30
         texts = [
-            f"{each.links} links {each.between}: {each.text.bandwidth}, {each.text.latency}" for each in self._speeds
+            f"{counted(each.links, 'link')} {each.between}: {each.text.bandwidth}, {each.text.latency}"
+            for each in self._speeds
         ]
         if self._slow_links:
             texts.append("red, broken: a link slower than others of its kind")

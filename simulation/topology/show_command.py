@@ -194,8 +194,8 @@ def as_text(path: Path, found: TopologyReport) -> str:
         f"not computed above {distance.MOST_GPUS} GPUs" if found.diameter is None else counted(found.diameter, "link")
     )
     lines.append(f"diameter      {hops}")
-    apart = f"{len(found.parts)} parts, of {', '.join(map(str, found.parts[:5]))} nodes" if found.parts[1:] else "yes"
-    lines.append(f"connected     {apart}")
+    parts = plausibility.some([*map(str, found.parts)])
+    lines.append(f"connected     {f'{len(found.parts)} parts, of {parts} nodes' if found.parts[1:] else 'yes'}")
     if found.apart:
         pairs = counted(found.apart, "pair")
         pxn = "" if found.parts[1:] else "; with PXN their blocks go over NVLink first"

@@ -6,6 +6,8 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +122,31 @@ def test_columns_of_another_kind_never_reach_compiled_code(words: list[str]) -> 
     for other in others:
         with pytest.raises(AssertionError, match="takes children as int64"):
             packet_code.begin_ranks(sim._replace(children=other))
+
+
+class _Editable:
+    """What an editable installation adds to `sys.meta_path`: it finds numba in a checkout."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "numba" / "__init__.py"
+        self.file.parent.mkdir(parents=True)
+        self.file.touch()
+
+    def find_spec(self, name: str, *_more: object) -> ModuleSpec | None:
+        return spec_from_file_location(name, self.file) if name == "numba" else None
+
+
+def test_an_editable_numba_is_in_the_name_of_the_code_and_of_a_checkout_of_unknown_version_none_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file_of = machine_code.file_of.__wrapped__
+    editable = _Editable(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [editable, *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "numba", raising=False)
+    found = []
+    for version in ("1.0", "1.1", "1.0"):
+        editable.file.with_name("_version.py").write_text(f'version_json = {{"version": "{version}"}}')
+        found.append(file_of(tmp_path, (), "entry"))
+    assert found[0] == found[2] != found[1] and None not in found
+    editable.file.with_name("_version.py").write_text('git_refnames = "$Format:%d$"')  # until git says it
+    assert file_of(tmp_path, (), "entry") is None

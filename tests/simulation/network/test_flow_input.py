@@ -59,6 +59,21 @@ def test_a_gpu_that_another_does_not_reach_is_named(tmp_path: Path, capsys: pyte
     assert "does not reach GPU" in error and "apart" in error
 
 
+def test_a_ring_of_gpus_is_simulated_and_pairs_that_rail_only_keeps_apart_are_those_of_the_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Though the small case, a ring of the first four GPUs, has a hop that the network lacks."""
+    ring, size = tmp_path / "ring", 32
+    links = "".join(f"{gpu} {(gpu + 1) % size} 100Gbps 0.0005ms 0\n" for gpu in range(size))
+    ring.write_text(f"{size} 1 0 0 {size} A100\n\n{links}", encoding="utf-8")
+    words = ["network", "-n", str(ring), "--level", "flow", "-r", f"{tmp_path}/", "--size", "32M", "--op"]
+    assert main([*words, "AllReduce"]) == 0
+    assert f"{2 * (size - 1) * size} flows, " in capsys.readouterr().out
+    assert main([*words, "AllToAll", "--force"]) == 2
+    pairs = size * (size - 1) - 2 * size
+    assert f"{ring}: GPU 0 does not reach GPU 2 ({pairs} such pairs)" in capsys.readouterr().err
+
+
 def test_a_workload_for_more_gpus_than_there_are_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     workload = tmp_path / "w.txt"
     workload.write_text(HEADER.replace("all_gpus: 8", "all_gpus: 64") + ROW, encoding="utf-8")

@@ -212,6 +212,7 @@ def test_simais_own_run_stands_beside_ours(
         ("sh -c 'kill -KILL $$'", 1, "SimAI_simulator ended with -9: it printed nothing"),
         ("true", 1, "SimAI_simulator wrote no flow: it did not simulate anything"),
         ("sh -c 'echo 0b000001 0b000101 1 > fct_output_file'", 1, "no flow in line 1 of fct_output_file: 0b000001 0b"),
+        ("sh -c 'echo 0b000001 0b000101 1 2 3 4 -5 6 > fct_output_file'", 1, "no flow in line 1 of fct_output_file"),
         ("/no/such/simulator", 2, "--simulator /no/such/simulator: is no program here"),
         ("'", 2, "is no command: No closing quotation"),
     ],
@@ -246,7 +247,9 @@ def test_a_word_that_is_no_path_stays_though_a_file_has_its_name(
     assert simulator_words("env -u 8 image ./image")[1:] == ["-u", "8", "image", str(tmp_path / "image")]
 
 
-@pytest.mark.parametrize("table", ["", "total exposed comm,1,total comp,2,total time,"])
+@pytest.mark.parametrize(
+    "table", ["", *(f"total exposed comm,1,total comp,2,total time,{end}" for end in ("", "-nan"))]
+)
 def test_a_simulator_whose_table_is_cut_did_not_complete(
     table: str, engine: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

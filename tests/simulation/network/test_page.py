@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -50,6 +51,31 @@ def test_the_flow_level_fills_the_page_of_the_packet_level(
     (last,) = re.findall("<tr><td>(.*?)</tr>", text)
     _flow, _waited, begin, lasted, *_link = last.split("</td><td>")
     assert float(begin) + float(lasted) == pytest.approx(ends, abs=0.02)
+
+
+@pytest.mark.parametrize("level", ["packet", "flow"])
+def test_a_rank_that_has_computed_waits_for_its_weight_gradients(
+    level: str, fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two rows of 30 us: the second's gradients are exchanged beside the first's, the rest of them afterwards."""
+    rows = [f"{name} 10000 NONE 0 10000 NONE 0 10000 ALLREDUCE 1000000" for name in ("one", "two")]
+    job = test_jobs.workload(tmp_path / "job.txt", rows, "pp: 1 vpp: 1 ga: 1 all_gpus: 2 pp_comm: 0")
+    trace = tmp_path / "trace.json"
+    options = ["-w", f"{job}@0-1", "--level", level, "-r", f"{tmp_path}/", "--trace", str(trace), "--json"]
+    assert main(["network", "-n", str(fabric), *options]) == 0
+    end = json.loads(capsys.readouterr().out)["iteration_us"]
+    (chart,) = [
+        each for each in charts_of((tmp_path / "network.html").read_text()) if each["title"] == "What each rank did"
+    ]
+    spans = dict(zip(chart["kinds"], chart["spans"], strict=True))
+    assert [*spans] == ["computation", "DP"] and end > 100
+    for rank in (0, 1):
+        (computed,), (waited,) = ([each[1:] for each in its if each[0] == rank] for its in spans.values())
+        assert computed == pytest.approx([0, 60], abs=0.1) and waited == pytest.approx([60, end], abs=0.2)
+    events = [each for each in json.loads(trace.read_text())["traceEvents"] if each["ph"] == "X" and each["pid"] == 0]
+    waits = [each for each in events if each["tid"] == 1]
+    assert [each["cat"] for each in waits] == ["DP", "DP"] and len([each for each in events if each["tid"] == 2]) == 2
+    assert sum(each["dur"] for each in waits) == pytest.approx(end - 60, abs=0.2)
 
 
 @pytest.fixture

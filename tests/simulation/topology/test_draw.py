@@ -87,6 +87,7 @@ def test_links_between_leaves_or_gpus_pass_over_what_stands_between_them() -> No
     )
     picture = drawn("flat")
     assert len([*picture.iter(f"{SVG}line")]) == 3, "from each GPU to its leaf"
+    assert "1 link leaf-leaf: 100Gbps, 1us" in texts(picture)
     tops = [float(each.get("y", 0)) for each in picture.iter(f"{SVG}rect") if each.get("width") in ("19", "92.0")]
     arcs = [[float(each) for each in re.findall(r"[\d.]+", arc.get("d", ""))] for arc in picture.iter(f"{SVG}path")]
     assert len(arcs) == 3

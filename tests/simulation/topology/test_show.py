@@ -198,7 +198,7 @@ def test_what_is_odd_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     path.write_text(BROKEN, encoding="utf-8")
     assert cli.main(["topology", "show", str(path)]) == 0
     said = capsys.readouterr().out
-    assert "connected     4 parts, of 4, 3, 1, 1 nodes" in said
+    assert "connected     4 parts, of 4, 3, 1 and 1 more nodes" in said
     assert [line.removeprefix("odd           ") for line in said.splitlines() if line.startswith("odd ")] == [
         "the header promises 7 links, the file has 6",
         "the GPU type h100 is not one of A100, A800, H20, H100, H200, H800, B200, B300, GB200, GB300",
