@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from run_benchmarks.runtimes.process import ProcessRuntime
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.state.context import RunningNode
 from tests.run_benchmarks.conftest import TEST, Load
+from tests.run_benchmarks.local_run import LIGHT_ONE, Run
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.run_benchmarks.results.rounds import node_plan
 
@@ -106,3 +109,16 @@ def test_data_may_fill_and_what_a_host_does_not_tell_is_no_finding(load: Load, t
         (tmp_path / "bin" / "df").write_text(f"#!/bin/sh\necho x\necho x {'9' * 5000} 1 0 {'9' * 5000}\n")
 
     assert rounds_of(plan, tmp_path, nonsense) == [[]]
+
+
+def test_a_run_whose_round_leaves_a_file_system_read_only_is_degraded_and_says_so(
+    tmp_path: Path, root: Path, tell: Tell
+) -> None:
+    run = Run(tmp_path / "run", LIGHT_ONE, root)
+    begun = f'[ -n "$(find {run.folder} -name rank0.out.log 2>/dev/null)" ]'
+    (tmp_path / "bin" / "findmnt").write_text(f"#!/bin/sh\nif {begun}; then echo ro; else echo rw; fi\n")
+    answer = subprocess.run(run.argv, cwd=root, capture_output=True, text=True, timeout=200, check=False)
+    assert run.result is not None, answer.stderr
+    record = json.loads((run.result / "ONE/round1/round.json").read_text())
+    assert record["verdict"] == "degraded" and "became read-only during the round" in record["reason"], answer.stdout
+    assert [each["host"] for each in json.loads((run.result / "run.json").read_text())["drain"]] == ["localhost"]
