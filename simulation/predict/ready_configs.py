@@ -173,6 +173,8 @@ def our_case(found: Prediction) -> str:
         "global_batch": job.mbs * job.micro_batches * job.dp, "tensor_model_parallel_size": job.tp,
     }  # fmt: skip
     settings |= division
+    if job.full_share < 1:
+        settings |= {"sliding_window": job.window, "full_attention_every": job.full_every}
     if job.precision == "fp8" and not job.fsdp:
         settings["fp8_recipe"] = job.engine_scaling
     if job.experts:
@@ -208,5 +210,4 @@ def _our_division(job: TrainingJob) -> dict[str, object] | None:
         "pipeline_model_parallel": job.pp, "virtual_pipeline": job.vpp, "context_parallel_size": job.cp,
         "enable_sequence_parallel": job.sp, "use_distributed_optimizer": job.distributed_optimizer,
         **(ends if len(set(chunks)) > 1 else {}),
-        **({"sliding_window": job.window, "full_attention_every": job.full_every} if job.window else {}),
     }  # fmt: skip
