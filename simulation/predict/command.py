@@ -291,6 +291,7 @@ def described_job(arguments: argparse.Namespace, without: Sequence[str] = ()) ->
     # What an option sets is no longer what the file derived from it.
     for key in without:
         row.pop(key, None)
+    row |= {"sp": "0"} if without else {}
     for key in ("dp", "micro_batches") if {"gpus", "tp", "pp", "cp", "mbs", "gbs"} & set(given) else ():
         row.pop(key, None)
     return job_of({**row, **given}, where)

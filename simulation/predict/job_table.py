@@ -18,6 +18,7 @@ from simulation.predict import hugging_face
 from simulation.predict.kernels import PRODUCT, grids
 from simulation.predict.machine import Machine, machine_of, machines, memory_of_name, other_part
 from workloads.dialects.framework import presets
+from workloads.job.rules import sequence_step
 from workloads.job.training_job import LatentAttention, TrainingJob
 
 LARGEST = 1 << 40
@@ -354,8 +355,11 @@ _RULES: tuple[tuple[str, Callable[[TrainingJob], bool], str], ...] = (
     ("topk", lambda j: not j.experts or 1 <= j.topk <= j.experts, "must be from 1 to experts"),
     ("moe_ffn", lambda j: not j.experts or j.moe_ffn > 0, "is missing: the inner width of an expert"),
     ("first_dense_layers", lambda j: j.dense_layers <= j.layers, "must be at most layers"),
+    ("fsdp", lambda j: not j.experts or j.fsdp < 2 or j.fsdp * j.tp % j.ep == 0,
+     "times tp must be a multiple of ep: ranks with the same experts divide these"),
     ("fsdp", lambda j: not j.fsdp or (j.dp * j.cp) % j.fsdp == 0, "must be 0, 1 (all ranks) or divide dp x cp (HSDP)"),
-    ("seq", lambda j: j.cp == 1 or j.seq % (2 * j.cp) == 0, "must be a multiple of 2 x cp: a rank has two chunks"),
+    ("seq", lambda j: j.seq % sequence_step(j.tp, j.cp, split=j.sp) == 0,
+     "must be a multiple of tp with sequence parallelism, times 2 x cp with context parallelism"),
     ("sliding_window", lambda j: j.full_share == 1 or j.cp == 1, "must be 0 with cp, whose ranks see all tokens here"),
     ("sliding_window", lambda j: not j.window or j.latent is None, "must be 0 with mla: no such kernel is known"),
     ("full_attention_every", lambda j: not j.full_every or j.window > 0, "needs sliding_window"),
