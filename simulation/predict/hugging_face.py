@@ -10,6 +10,7 @@ _NAMES = {
     "hidden": "hidden_size", "ffn": "intermediate_size", "layers": MARK, "heads": "num_attention_heads",
     "kv_heads": "num_key_value_heads", "head_dim": "head_dim", "vocab": "vocab_size",
 }  # fmt: skip
+_NEEDED = ("hidden", "heads", "vocab")
 _LATENT = {
     "q_lora": "q_lora_rank", "kv_lora": "kv_lora_rank", "qk_nope": "qk_nope_head_dim", "qk_rope": "qk_rope_head_dim",
     "v_dim": "v_head_dim",
@@ -49,6 +50,8 @@ def columns(found: Mapping[str, object], where: str, mistakes: MistakeList) -> d
         otherwise = "its sizes may be given as hidden, ffn, layers, ..."
         mistakes.add(f"{where} model_type", kind, f"is none of {', '.join(TIED)}; {otherwise}")
     row = {ours: found[name] for ours, name in _NAMES.items() if found.get(name) is not None}
+    for name in (_NAMES[ours] for ours in _NEEDED if ours not in row):
+        mistakes.add(f"{where}: {name}", None, "is missing")
     tied = found.get("tie_word_embeddings", TIED.get(kind))
     row |= {"name": kind, "tied_embeddings": int(bool(tied)), "swiglu": 1}
     if found.get("kv_lora_rank"):

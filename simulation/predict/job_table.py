@@ -28,7 +28,7 @@ _TYPO = 0.85
 """How alike a column is to one of ours before it is taken for a slip of the pen."""
 BF16, FP8, FP4 = "bf16", "fp8", "nvfp4"
 RECOMPUTE = ("none", "selective", "full")
-_WORDS = {
+VALUE_WORDS = {
     "overlap": {"none": 0, "0": 0, **dict.fromkeys(("1", "on", "all", "tp", "cp", "ep", "dp", "pp", "p2p"), 1)},
     "grad_dtype": {"fp32": 4, "float32": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2},
     "ce_fusion": {"none": 0, "no": 0, "not": 0, "0": 0, "1": 1, "on": 1, "te": 1, "native": 1},
@@ -57,9 +57,9 @@ MEASURED = (
 _MEASURED_NUMBERS = tuple(key for key in MEASURED if key.startswith(("measured_", "other_")))
 MISSING = "is missing"
 _NEEDED = ("gpu", "gpus", "hidden", "layers", "heads", "vocab", "seq")
-_FLAGS = {"swiglu", "sp", "mla", "distributed_optimizer", "tied_embeddings", "compile", "ddp"}
+FLAGS = {"swiglu", "sp", "mla", "distributed_optimizer", "tied_embeddings", "compile", "ddp"}
 _MAY_BE_ZERO = {
-    *_FLAGS, "experts", "topk", "moe_ffn", "shared_ffn", "first_dense_layers", "q_lora", "ffn", "qk_rope", "fsdp",
+    *FLAGS, "experts", "topk", "moe_ffn", "shared_ffn", "first_dense_layers", "q_lora", "ffn", "qk_rope", "fsdp",
     "sliding_window", "full_attention_every",
 }  # fmt: skip
 
@@ -252,7 +252,7 @@ def _check_words(row: Mapping[str, str], where: str, mistakes: MistakeList) -> N
         "recompute": (_first_word(_recompute(row)), RECOMPUTE),
         "cp_comm": ((row.get("cp_comm") or "p2p").strip(), CP_WAYS),
     }
-    words |= {key: (_first_word(row.get(key)), tuple(allowed)) for key, allowed in _WORDS.items() if row.get(key)}
+    words |= {key: (_first_word(row.get(key)), tuple(allowed)) for key, allowed in VALUE_WORDS.items() if row.get(key)}
     for key, (word, allowed) in words.items():
         if word not in allowed and (row.get(key) or "").strip():
             mistakes.add(f"{where}: {key}", row.get(key), f"is none of {', '.join(allowed)}")
@@ -268,7 +268,7 @@ def _number(row: Mapping[str, str], key: str, where: str, mistakes: MistakeList)
     if not text:
         return None
     least = 0 if key in _MAY_BE_ZERO else 1
-    most = 1 if key in _FLAGS else LARGEST
+    most = 1 if key in FLAGS else LARGEST
     text = text.removesuffix(".0")  # as tables of floating-point numbers have it
     if not (text.isascii() and text.isdigit() and len(text) < 14 and least <= int(text) <= most):
         mistakes.add(f"{where}: {key}", text[:40], f"must be a whole number from {least} to {most}")
@@ -291,7 +291,7 @@ def _assembled(row: Mapping[str, str], given: dict[str, int], gpu: str, precisio
         return given.get(key, otherwise)
 
     def said(key: str, otherwise: str) -> int:
-        return _WORDS[key][_first_word(row.get(key)) or otherwise]
+        return VALUE_WORDS[key][_first_word(row.get(key)) or otherwise]
 
     heads, hidden = given["heads"], given["hidden"]
     tp, pp, cp = value("tp", 1), value("pp", 1), value("cp", 1)

@@ -27,7 +27,9 @@ _EXPERTS = {"moe_router_topk", "moe_token_dispatcher", "moe_first_dense_layers",
             "routing", "moe_ffn_hidden_size", "moe_shared_expert_size", "expert_tensor_parallel_size"}  # fmt: skip
 _WINDOW = {"sliding_window", "full_attention_every"}
 _COMPUTED = {
-    "Megatron": {"hidden_dropout", "fp8_recipe", *_WINDOW}, "FSDP2": {"fp8_recipe", *_WINDOW}, "DeepSpeed": _WINDOW,
+    "Megatron": {"hidden_dropout", "fp8_recipe", *_WINDOW},
+    "FSDP2": {"fp8_recipe", *_WINDOW},
+    "DeepSpeed": _WINDOW,
 }
 """By frame, parameters that change what is computed alone."""
 
