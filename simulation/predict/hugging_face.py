@@ -50,8 +50,6 @@ def columns(found: Mapping[str, object], where: str, mistakes: MistakeList) -> d
         otherwise = "its sizes may be given as hidden, ffn, layers, ..."
         mistakes.add(f"{where} model_type", kind, f"is none of {', '.join(TIED)}; {otherwise}")
     row = {ours: found[name] for ours, name in _NAMES.items() if found.get(name) is not None}
-    for name in (_NAMES[ours] for ours in _NEEDED if ours not in row):
-        mistakes.add(f"{where}: {name}", None, "is missing")
     tied = found.get("tie_word_embeddings", TIED.get(kind))
     row |= {"name": kind, "tied_embeddings": int(bool(tied)), "swiglu": 1}
     if found.get("kv_lora_rank"):
@@ -64,6 +62,12 @@ def columns(found: Mapping[str, object], where: str, mistakes: MistakeList) -> d
     if window := _window(found, kind, where, mistakes):
         row |= {"sliding_window": window[0], "full_attention_every": window[1]}
     return row
+
+
+def check_whole(found: Mapping[str, object], where: str, mistakes: MistakeList) -> None:
+    """Sizes that no configuration can leave out are mistakes by their own names."""
+    for name in (_NAMES[ours] for ours in _NEEDED if found.get(_NAMES[ours]) is None and "text_config" not in found):
+        mistakes.add(f"{where}: {name}", None, "is missing")
 
 
 def _experts(found: Mapping[str, object]) -> dict[str, object]:

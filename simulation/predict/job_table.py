@@ -163,6 +163,7 @@ def read_job(path: Path) -> dict[str, str]:
         raise input_problem(str(path), None, "must be a mapping of keys such as hidden, layers and tp to values")
     mistakes = MistakeList()
     if hugging_face.is_config(found):
+        hugging_face.check_whole(found, str(path), mistakes)
         found = hugging_face.columns(found, str(path), mistakes)
     _check_keys([str(key) for key in found], str(path), mistakes)
     mistakes.check()
