@@ -46,7 +46,7 @@ def is_asked(cell: str | None) -> bool:
 
 
 def figures_of(row: Row, known: Mapping[str, Machine]) -> object:
-    """What is predicted of a row's job on the known machines: times, memory and FLOPs."""
+    """The figures of a row's job on the known machines: times, memory and FLOPs."""
     job = job_of(row, "")
     found = predict(job, known[job.gpu])
     return found.ms, dict(found.classes), dict(found.hidden), found.stages_memory, found.flops

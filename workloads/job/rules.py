@@ -63,7 +63,7 @@ def multiple_near(number: int, step: int) -> str:
 
 
 def sequence_step(tp: int, cp: int, *, split: bool) -> int:
-    """What a sequence's tokens are a multiple of: two chunks a context-parallel rank, with sequence parallelism
+    """The tokens that a sequence is a multiple of: two chunks a context-parallel rank, with sequence parallelism
     (`split`) each split over the tensor-parallel ranks.
     """
     return (2 * cp if cp > 1 else 1) * (tp if split else 1)
