@@ -20,8 +20,8 @@ def idle_columns(keys: Sequence[str], rows: Sequence[Row], figures: Callable[[Ro
     """Of the columns `keys` those that change nothing: in no row does it change a figure if one is left out, or says
     another word, or twice the number.
 
-    An empty cell and a 0, which ask for nothing, are left out. figures: of a row; it raises InputProblems where a value
-    is refused, and a value that is checked against others has an effect.
+    An empty cell and a 0, which ask for nothing, are left out. figures: of a row; a value that they refuse (by
+    InputProblems) is checked against others, and has an effect.
     """
     known: dict[int, object] = {}
 
