@@ -2,15 +2,16 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common.command_line import name_of_read
 from common.errors import MistakeList
 from common.units import size_bytes
 from workloads import dialects
+from workloads.dialects import generation
 from workloads.dialects.framework import presets as models
 from workloads.job import presets
 from workloads.job.errors import ParameterError
@@ -26,6 +27,9 @@ from workloads.job.parameters import (
     ZERO_STAGES,
     WorkloadArgs,
 )
+
+if TYPE_CHECKING:  # the start of a command does not need it
+    from workloads.formats.workload import Workload
 
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
@@ -246,8 +250,39 @@ def _described(given: dict[str, Any], target: str, dialect: str) -> WorkloadArgs
         raise ParameterError([str(error)]) from None
 
 
-def note_idle(given: Iterable[str], args: WorkloadArgs, dialect: str, target: str) -> None:
-    """Say on stderr which options of those `given` change no row of the workload that a dialect makes of `args`."""
-    idle = sorted(set(given) & dialects.get(dialect).without_effect(args, target))
+def note_idle(
+    given: Collection[str], args: WorkloadArgs, dialect: str, target: str, made: "Workload | None" = None
+) -> None:
+    """Say on stderr which options of those `given` change no row of the workload that a dialect makes of `args`.
+
+    made: the default dialect's workload: then options without which its rows stay the same are told, too.
+    """
+    idle = set(given) & dialects.get(dialect).without_effect(args, target)
+    if made is not None and dialect == dialects.DEFAULT_DIALECT:
+        idle |= {name for name in set(given) - idle - _OF_EVERY_JOB if _makes_no_row(name, args, made)}
     if idle:
-        print(f"note: no effect on this workload: {', '.join(f'--{name}' for name in idle)}", file=sys.stderr)
+        print(f"note: no effect on this workload: {', '.join(f'--{name}' for name in sorted(idle))}", file=sys.stderr)
+
+
+_OF_EVERY_JOB = {"frame", "model_name", "world_size", "hidden_size", "num_layers"}
+"""Parameters that are in the rows, or the file's name, of every job."""
+
+
+def _makes_no_row(name: str, args: WorkloadArgs, made: "Workload") -> bool:
+    """Whether the workload stays the same without a parameter that is not at its default, and with other values."""
+    own = DEEPSPEED_DEFAULTS if args.frame == "DeepSpeed" else {}
+    value, default = getattr(args, name), own.get(name, getattr(DEFAULTS, name))
+    if value == default:
+        return False
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    others = [default, *MEANINGS[name].choices, *((0, 2 * value) if is_number else ())]
+    found = [_made(replace(args, **{name: other})) for other in others]
+    return found[0] is not None and all(each.rows.is_like(made.rows) for each in found if each)
+
+
+def _made(args: WorkloadArgs) -> "Workload | None":
+    """The default dialect's workload; None: a rule refuses it."""
+    try:
+        return generation.generate(args)
+    except ParameterError:
+        return None

@@ -2,7 +2,7 @@
 
 import argparse
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,6 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", type=new_path, metavar="FILE.html", help="a page: the timeline, where time goes")
 
 
+MOST_TRIED = 1000
+"""Rows of a table whose columns are tried: each that has no effect takes three predictions more of every row."""
 LEVELS = ("analytical", "flow")
 PHASES, BOTH = ("prefill", "decode"), "both"
 _OF_ONE_JOB = ("phase", "network", "level", "measured", "against", "report")
@@ -97,6 +99,7 @@ def add_layout(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Summary:
     """Predict one job, or each row of a table of jobs."""
     from simulation.predict import report
+    from simulation.predict.idle import figures_of, idle_columns
     from simulation.predict.iteration import predict
     from simulation.predict.job_table import carried, jobs_of, read_rows
 
@@ -117,14 +120,21 @@ def run(arguments: argparse.Namespace) -> Summary:
     errors = report.families(rows, predictions)
     said = f"{'stdout' if output == STDOUT else output}: {counted(len(rows), 'job')} predicted"
     without = carried(rows)
-    lines = [said, *([f"without effect: {', '.join(without)}"] if without else [])]
-    text = "\n".join([*lines, *([report.families_text(errors)] if errors else [])])
+    if len(rows) <= MOST_TRIED:
+        without += idle_columns([*rows[0]], rows, lambda row: figures_of(row, machines))
+    text = "\n".join([said, *_without_effect(without), *([report.families_text(errors)] if errors else [])])
     return Summary(text, {"file": str(output), "rows": len(rows), "errors": errors, "without_effect": without})
+
+
+def _without_effect(columns: Collection[str]) -> list[str]:
+    """A line of the columns that change nothing, if there are any."""
+    return [f"without effect: {', '.join(columns)}"] if columns else []
 
 
 def _one(arguments: argparse.Namespace) -> Summary:
     """The prediction of one job, with what was asked for beside it."""
     from simulation.predict import against, page, report
+    from simulation.predict.idle import figures_of, idle_columns
     from simulation.predict.iteration import predict
     from simulation.predict.measured_network import MeasuredLinks
 
@@ -140,8 +150,11 @@ def _one(arguments: argparse.Namespace) -> Summary:
     mistakes.check()
     assert job and machine
     found = predict(job, machine, links)
-    text = "\n".join([report.text(found), *(against.sentence(found, its) for its in held)])
-    data = report.data(found)
+    row = described_row(arguments)
+    idle = idle_columns(_given(arguments, row), [row], lambda its: figures_of(its, {job.gpu: machine}))
+    told = (*(against.sentence(found, its) for its in held), *_without_effect(idle))
+    text = "\n".join([report.text(found), *told])
+    data = {**report.data(found), "without_effect": [*idle]}
     if network:
         data["network"] = {"file": str(network.path), "level": network.level}
         text += f"\nbetween servers: {network.path}, {network.level}, {network.nic_gbps:g} GB/s a GPU"
@@ -171,14 +184,36 @@ def _inference(arguments: argparse.Namespace) -> Summary:
         its = {**vars(arguments), "row_mbs": batch or None, "row_seq": length or None}
         job = described_job(argparse.Namespace(**its), without=no_column)
         found.append(inference.one_pass(job, machines()[job.gpu], phase))
-    text = "\n".join(inference.text([each for each in found if each.phase == phase]) for phase in phases)
+    lines = [inference.text([each for each in found if each.phase == phase]) for phase in phases]
+    idle = _idle_of_passes(argparse.Namespace(**its), no_column, phases)
+    text = "\n".join([*lines, *_without_effect(idle)])
     files = []
     if arguments.output is not None:
         files.append((arguments.output, inference_page.csv_text(found)))
     if arguments.report is not None:
         files.append((arguments.report, inference_page.html(found, text)))
     write_all(files)
-    return Summary(text, inference.data(found))
+    return Summary(text, {**inference.data(found), "without_effect": [*idle]})
+
+
+def _idle_of_passes(arguments: argparse.Namespace, no_column: Sequence[str], phases: Sequence[str]) -> list[str]:
+    """The columns that change nothing of a pass of any phase: those that no pass has, and what is tried to."""
+    from simulation.predict import inference
+    from simulation.predict.idle import idle_columns, is_asked
+    from simulation.predict.job_table import job_of, read_job
+    from simulation.predict.machine import machines
+
+    said = {} if arguments.job is None else read_job(arguments.job)
+    row = described_row(arguments, no_column)
+
+    def figures(of: Mapping[str, str]) -> object:
+        job = job_of(of, "")
+        passes = (inference.one_pass(job, machines()[job.gpu], phase) for phase in phases)
+        return [(each.ms, each.classes, each.memory) for each in passes]
+
+    others = [key for key in _given(arguments, row) if key != "sp"]
+    dropped = [key for key in (*no_column, "sp") if is_asked(said.get(key))]
+    return [*dropped, *idle_columns(others, [row], figures)]
 
 
 def _check_inference(arguments: argparse.Namespace) -> None:
@@ -275,8 +310,20 @@ def given_layout(arguments: argparse.Namespace) -> dict[str, str]:
     return {key: value for key, value in found.items() if value is not None}
 
 
+def _given(arguments: argparse.Namespace, row: Mapping[str, str]) -> list[str]:
+    """The columns of a job that the user set: by options, or in its file; a preset's are nobody's."""
+    return [*(given_layout(arguments) if arguments.job is None else row)]
+
+
 def described_job(arguments: argparse.Namespace, without: Sequence[str] = ()) -> "TrainingJob":
     """The job of --model or --job, with what options set; `without`: columns of training that a pass has not."""
+    from simulation.predict.job_table import job_of
+
+    return job_of(described_row(arguments, without), arguments.model or str(arguments.job))
+
+
+def described_row(arguments: argparse.Namespace, without: Sequence[str] = ()) -> dict[str, str]:
+    """The columns of `described_job`."""
     from simulation.predict.job_table import MISSING, job_of, preset, read_job
 
     mistakes, where, given = MistakeList(), arguments.model or str(arguments.job), given_layout(arguments)
@@ -291,9 +338,10 @@ def described_job(arguments: argparse.Namespace, without: Sequence[str] = ()) ->
     # What an option sets is no longer what the file derived from it.
     for key in without:
         row.pop(key, None)
+    row |= {"sp": "0"} if without else {}
     for key in ("dp", "micro_batches") if {"gpus", "tp", "pp", "cp", "mbs", "gbs"} & set(given) else ():
         row.pop(key, None)
-    return job_of({**row, **given}, where)
+    return {**row, **given}
 
 
 def _refuse_layout(arguments: argparse.Namespace, mistakes: MistakeList) -> None:

@@ -10,6 +10,7 @@ _NAMES = {
     "hidden": "hidden_size", "ffn": "intermediate_size", "layers": MARK, "heads": "num_attention_heads",
     "kv_heads": "num_key_value_heads", "head_dim": "head_dim", "vocab": "vocab_size",
 }  # fmt: skip
+_NEEDED = ("hidden", "heads", "vocab")
 _LATENT = {
     "q_lora": "q_lora_rank", "kv_lora": "kv_lora_rank", "qk_nope": "qk_nope_head_dim", "qk_rope": "qk_rope_head_dim",
     "v_dim": "v_head_dim",
@@ -61,6 +62,12 @@ def columns(found: Mapping[str, object], where: str, mistakes: MistakeList) -> d
     if window := _window(found, kind, where, mistakes):
         row |= {"sliding_window": window[0], "full_attention_every": window[1]}
     return row
+
+
+def check_whole(found: Mapping[str, object], where: str, mistakes: MistakeList) -> None:
+    """Sizes that no configuration can leave out are mistakes by their own names."""
+    for name in (_NAMES[ours] for ours in _NEEDED if found.get(_NAMES[ours]) is None and "text_config" not in found):
+        mistakes.add(f"{where}: {name}", None, "is missing")
 
 
 def _experts(found: Mapping[str, object]) -> dict[str, object]:

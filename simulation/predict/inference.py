@@ -115,9 +115,12 @@ def one_pass(job: TrainingJob, machine: Machine, phase: str) -> Pass:
         InputProblems: heads or experts do not divide over the ranks.
     """
     if job.kv_heads % job.tp and job.tp % job.kv_heads:
-        raise input_problem("--tp", job.tp, f"a divisor or multiple of the {job.kv_heads} heads of keys and values")
+        heads = f"the {job.kv_heads} heads of keys and values"
+        raise input_problem("--tp", job.tp, f"must be a divisor or a multiple of {heads}")
     if job.experts and (max(job.ep, job.tp) % min(job.ep, job.tp) or job.moe_ffn % max(1, job.tp // job.ep)):
-        raise input_problem("--ep", job.ep, f"a divisor of tp {job.tp} by whose rest moe_ffn divides, or a multiple")
+        raise input_problem(
+            "--ep", job.ep, f"must be a multiple of tp {job.tp}, or a divisor by whose rest moe_ffn divides"
+        )
     job = replace(job, sp=False, overlap=False, fsdp=0, recompute="none", micro_batches=1)
     machine = machine.servers_of(job.gpus_per_node) or machine
     bursts = replace(machine.factors, products=dict.fromkeys(machine.factors.products, 1.0), dispatch=1.0)

@@ -18,6 +18,7 @@ from simulation.predict import hugging_face
 from simulation.predict.kernels import PRODUCT, grids
 from simulation.predict.machine import Machine, machine_of, machines, memory_of_name, other_part
 from workloads.dialects.framework import presets
+from workloads.job.rules import sequence_step
 from workloads.job.training_job import LatentAttention, TrainingJob
 
 LARGEST = 1 << 40
@@ -27,7 +28,7 @@ _TYPO = 0.85
 """How alike a column is to one of ours before it is taken for a slip of the pen."""
 BF16, FP8, FP4 = "bf16", "fp8", "nvfp4"
 RECOMPUTE = ("none", "selective", "full")
-_WORDS = {
+VALUE_WORDS = {
     "overlap": {"none": 0, "0": 0, **dict.fromkeys(("1", "on", "all", "tp", "cp", "ep", "dp", "pp", "p2p"), 1)},
     "grad_dtype": {"fp32": 4, "float32": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2},
     "ce_fusion": {"none": 0, "no": 0, "not": 0, "0": 0, "1": 1, "on": 1, "te": 1, "native": 1},
@@ -56,9 +57,9 @@ MEASURED = (
 _MEASURED_NUMBERS = tuple(key for key in MEASURED if key.startswith(("measured_", "other_")))
 MISSING = "is missing"
 _NEEDED = ("gpu", "gpus", "hidden", "layers", "heads", "vocab", "seq")
-_FLAGS = {"swiglu", "sp", "mla", "distributed_optimizer", "tied_embeddings", "compile", "ddp"}
+FLAGS = {"swiglu", "sp", "mla", "distributed_optimizer", "tied_embeddings", "compile", "ddp"}
 _MAY_BE_ZERO = {
-    *_FLAGS, "experts", "topk", "moe_ffn", "shared_ffn", "first_dense_layers", "q_lora", "ffn", "qk_rope", "fsdp",
+    *FLAGS, "experts", "topk", "moe_ffn", "shared_ffn", "first_dense_layers", "q_lora", "ffn", "qk_rope", "fsdp",
     "sliding_window", "full_attention_every",
 }  # fmt: skip
 
@@ -162,6 +163,7 @@ def read_job(path: Path) -> dict[str, str]:
         raise input_problem(str(path), None, "must be a mapping of keys such as hidden, layers and tp to values")
     mistakes = MistakeList()
     if hugging_face.is_config(found):
+        hugging_face.check_whole(found, str(path), mistakes)
         found = hugging_face.columns(found, str(path), mistakes)
     _check_keys([str(key) for key in found], str(path), mistakes)
     mistakes.check()
@@ -251,7 +253,7 @@ def _check_words(row: Mapping[str, str], where: str, mistakes: MistakeList) -> N
         "recompute": (_first_word(_recompute(row)), RECOMPUTE),
         "cp_comm": ((row.get("cp_comm") or "p2p").strip(), CP_WAYS),
     }
-    words |= {key: (_first_word(row.get(key)), tuple(allowed)) for key, allowed in _WORDS.items() if row.get(key)}
+    words |= {key: (_first_word(row.get(key)), tuple(allowed)) for key, allowed in VALUE_WORDS.items() if row.get(key)}
     for key, (word, allowed) in words.items():
         if word not in allowed and (row.get(key) or "").strip():
             mistakes.add(f"{where}: {key}", row.get(key), f"is none of {', '.join(allowed)}")
@@ -267,7 +269,7 @@ def _number(row: Mapping[str, str], key: str, where: str, mistakes: MistakeList)
     if not text:
         return None
     least = 0 if key in _MAY_BE_ZERO else 1
-    most = 1 if key in _FLAGS else LARGEST
+    most = 1 if key in FLAGS else LARGEST
     text = text.removesuffix(".0")  # as tables of floating-point numbers have it
     if not (text.isascii() and text.isdigit() and len(text) < 14 and least <= int(text) <= most):
         mistakes.add(f"{where}: {key}", text[:40], f"must be a whole number from {least} to {most}")
@@ -290,7 +292,7 @@ def _assembled(row: Mapping[str, str], given: dict[str, int], gpu: str, precisio
         return given.get(key, otherwise)
 
     def said(key: str, otherwise: str) -> int:
-        return _WORDS[key][_first_word(row.get(key)) or otherwise]
+        return VALUE_WORDS[key][_first_word(row.get(key)) or otherwise]
 
     heads, hidden = given["heads"], given["hidden"]
     tp, pp, cp = value("tp", 1), value("pp", 1), value("cp", 1)
@@ -354,8 +356,11 @@ _RULES: tuple[tuple[str, Callable[[TrainingJob], bool], str], ...] = (
     ("topk", lambda j: not j.experts or 1 <= j.topk <= j.experts, "must be from 1 to experts"),
     ("moe_ffn", lambda j: not j.experts or j.moe_ffn > 0, "is missing: the inner width of an expert"),
     ("first_dense_layers", lambda j: j.dense_layers <= j.layers, "must be at most layers"),
+    ("fsdp", lambda j: not j.experts or j.fsdp < 2 or j.fsdp * j.tp % j.ep == 0,
+     "times tp must be a multiple of ep: ranks with the same experts divide these"),
     ("fsdp", lambda j: not j.fsdp or (j.dp * j.cp) % j.fsdp == 0, "must be 0, 1 (all ranks) or divide dp x cp (HSDP)"),
-    ("seq", lambda j: j.cp == 1 or j.seq % (2 * j.cp) == 0, "must be a multiple of 2 x cp: a rank has two chunks"),
+    ("seq", lambda j: j.seq % sequence_step(j.tp, j.cp, split=j.sp) == 0,
+     "must be a multiple of tp with sequence parallelism, times 2 x cp with context parallelism"),
     ("sliding_window", lambda j: j.full_share == 1 or j.cp == 1, "must be 0 with cp, whose ranks see all tokens here"),
     ("sliding_window", lambda j: not j.window or j.latent is None, "must be 0 with mla: no such kernel is known"),
     ("full_attention_every", lambda j: not j.full_every or j.window > 0, "needs sliding_window"),

@@ -98,12 +98,9 @@ def _job(row: Mapping[str, str], chosen: dict[str, str], gbs: int, wanted: Set[i
     if zero == "0" and chosen["fsdp"] != "0":
         return "zero 0: FSDP has no whole optimizer"
     try:
-        job = job_of({**row, **chosen, "distributed_optimizer": zero}, f"tp{tp} pp{pp}")
+        return job_of({**row, **chosen, "distributed_optimizer": zero}, f"tp{tp} pp{pp}")
     except InputProblems as problems:
         return str(problems.problems[0])
-    if job.sp and job.seq // cp % tp:
-        return f"tp{tp} pp{pp}: seq {job.seq}: must be a multiple of tp x cp with sequence parallelism"
-    return job
 
 
 def _divides(gbs: int, samples: int, pp: int, vpp: int) -> bool:

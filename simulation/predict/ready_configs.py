@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from simulation.predict.iteration import Prediction
+from workloads.job.parameters import CP_COMM_TYPES
 from workloads.job.training_job import TrainingJob
 from workloads.job.weights import stage_sizes
 
@@ -45,11 +46,12 @@ def megatron_script(found: Prediction, said: str) -> str:
 
 def megatron_arguments(found: Prediction) -> str:
     """The arguments of Megatron-LM's pretrain_gpt.py that give this layout; "": there are several copies, or its FSDP2
-    has no stages, experts in groups or tied embeddings (validate_args of megatron/training/arguments.py).
+    has no stages, experts in groups or tied embeddings (validate_args of megatron/training/arguments.py), or contexts
+    are exchanged in a hierarchy, whose sizes no job says.
     """
     job = found.job
     torch_only = job.of_torch and (job.pp > 1 or job.ep > 1 or job.tied)
-    if torch_only or (job.fsdp and job.fsdp != job.dp * job.cp):
+    if torch_only or (job.fsdp and job.fsdp != job.dp * job.cp) or (job.cp > 1 and job.cp_comm == "a2a+p2p"):
         return ""
     words = [
         f"--tensor-model-parallel-size {job.tp}", f"--pipeline-model-parallel-size {job.pp}",
@@ -60,6 +62,8 @@ def megatron_arguments(found: Prediction) -> str:
         words.append(f"--expert-model-parallel-size {job.ep} --moe-token-dispatcher-type alltoall --moe-grouped-gemm")
         # Experts are predicted whole; without it they have parts as many as --tensor-model-parallel-size says.
         words.append("--expert-tensor-parallel-size 1")
+    if job.cp > 1:
+        words.append(f"--cp-comm-type {job.cp_comm}")
     if job.sp:
         words.append("--sequence-parallel")
     if job.recompute == "full":
@@ -159,7 +163,7 @@ def _settings(job: TrainingJob) -> list[str]:
 
 def our_case(found: Prediction) -> str:
     """The settings of a case of benchmark aicb that sends what a step of this layout sends (dialect framework); "": it
-    has no such stages, or no FSDP2 with experts, stages or divided sequences.
+    has no such stages or exchange of context-parallel ranks, or no FSDP2 with experts, stages or divided sequences.
     """
     job = found.job
     division = _our_division(job)
@@ -173,6 +177,8 @@ def our_case(found: Prediction) -> str:
         "global_batch": job.mbs * job.micro_batches * job.dp, "tensor_model_parallel_size": job.tp,
     }  # fmt: skip
     settings |= division
+    if job.full_share < 1:
+        settings |= {"sliding_window": job.window, "full_attention_every": job.full_every}
     if job.precision == "fp8" and not job.fsdp:
         settings["fp8_recipe"] = job.engine_scaling
     if job.experts:
@@ -201,12 +207,11 @@ def _our_division(job: TrainingJob) -> dict[str, object] | None:
     chunks = stage_sizes(job)
     stages = [set(chunks[stage :: job.pp]) for stage in range(job.pp)]
     middle = {size for each in stages[1:-1] for size in each}
-    if any(len(each) > 1 for each in (*stages, middle)):
+    if any(len(each) > 1 for each in (*stages, middle)) or (job.cp > 1 and job.cp_comm not in CP_COMM_TYPES):
         return None
     ends = {"num_layers_first_stage": job.vpp * chunks[0], "num_layers_last_stage": job.vpp * chunks[-1]}
     return {
         "pipeline_model_parallel": job.pp, "virtual_pipeline": job.vpp, "context_parallel_size": job.cp,
         "enable_sequence_parallel": job.sp, "use_distributed_optimizer": job.distributed_optimizer,
-        **(ends if len(set(chunks)) > 1 else {}),
-        **({"sliding_window": job.window, "full_attention_every": job.full_every} if job.window else {}),
+        **(ends if len(set(chunks)) > 1 else {}), **({"cp_comm_type": job.cp_comm} if job.cp > 1 else {}),
     }  # fmt: skip

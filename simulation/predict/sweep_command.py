@@ -36,7 +36,7 @@ TARGET = re.compile(rf"(?P<tokens>{_NUMBER}(?:e[0-9]{{1,3}})?)\s*tokens\s+in\s+(
 SECONDS_A_DAY = 86400
 SERVER = 8
 """GPUs by which --target goes."""
-RULES = 2
+RULES = 3
 """Of layouts and their times: one more where they change, so that no older sweep is gone on with."""
 
 

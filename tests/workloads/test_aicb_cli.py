@@ -153,6 +153,32 @@ def test_clipping_is_said_to_have_no_effect_where_it_changes_no_row(
     assert told == [[*sent] == [*other]] * 2
 
 
+@pytest.mark.parametrize(
+    ("words", "idle"),
+    [
+        ("--max_position_embeddings 8192 --workload_only --pp_rank 0", "max_position_embeddings pp_rank workload_only"),
+        ("--position_embedding learned_absolute --max_position_embeddings 8192", ""),
+        ("--moe_grouped_gemm --computation_enable", "moe_grouped_gemm"),
+        ("--moe_grouped_gemm --computation_enable --moe_enable --num_experts 4", ""),
+        ("--sliding_window 4096 --computation_enable", "sliding_window"),
+        ("--frame FSDP2 --sliding_window 1024 --full_attention_every 2 --computation_enable", ""),
+        ("--frame FSDP2 --sliding_window 1024 --full_attention_every 99 --computation_enable", "full_attention_every"),
+        ("--activation_recompute full", "activation_recompute"),
+        ("--activation_recompute full --every_stage --sliding_window 8", "sliding_window"),
+        ("--frame DeepSpeed --stage 2 --sub_group_size 5", "sub_group_size"),
+        # These say what is usual, and what each job has.
+        ("--tp 1 --pp 1 --micro_batch 1 --hidden_size 1024 --seq_length 2048 --dtype bfloat16", ""),
+    ],
+)
+def test_options_without_which_the_rows_stay_the_same_are_told(
+    words: str, idle: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started = ["generate", "--world_size", "8", "--global_batch", "8", *words.split(), "--output", str(tmp_path)]
+    assert main(started) == 0
+    told = capsys.readouterr().err.rpartition("workload: ")[2].replace("--", "").replace(",", "")
+    assert told.split() == idle.split()
+
+
 def test_deepspeed_refuses_fp8_that_none_of_its_rows_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["generate", "-m", "7", "--frame", "DeepSpeed", "--world_size", "8", "--fp8_recipe", "delayed"]
     assert main([*words, "--output", str(tmp_path / "w.csv")]) == 2

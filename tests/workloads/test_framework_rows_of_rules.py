@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from workloads.cli import main
 from workloads.compute.operators import read_kernel
 from workloads.dialects.framework import float8
+from workloads.dialects.framework.effects import without_effect
 from workloads.dialects.framework.experts import chance_to_meet
 from workloads.dialects.framework.kernels import Kernels
 from workloads.formats.workload import Workload
@@ -110,8 +111,12 @@ def test_fp8_halves_the_operands_of_products_and_moves_the_bytes_of_its_casts(re
 
 
 @pytest.mark.parametrize(("window", "every"), [(48, 0), (1, 0), (128, 0), (48, 2)])
-def test_attention_with_a_window_counts_the_pairs_that_a_loop_counts(window: int, every: int) -> None:
-    args = WorkloadArgs(**MODEL, sliding_window=window, full_attention_every=every)
+@pytest.mark.parametrize(("frame", "stage"), [("Megatron", 3), ("FSDP2", 3), ("DeepSpeed", 2), ("DeepSpeed", 3)])
+def test_attention_with_a_window_counts_the_pairs_that_a_loop_counts(
+    frame: str, stage: int, window: int, every: int
+) -> None:
+    args = WorkloadArgs(**MODEL, frame=frame, stage=stage, sliding_window=window, full_attention_every=every)
+    assert "sliding_window" not in without_effect(args)
     tokens, layers = MODEL["seq_length"], MODEL["num_layers"]
     found: Counter[str] = Counter()
     for item, count in generate(args, dialect="framework").rows.tally_kinds().items():
@@ -162,6 +167,7 @@ def test_deepep_sends_a_part_of_the_tokens_from_each_tensor_rank() -> None:
         ("--sliding_window 0", "sliding_window is 0; it must be at least 1"),
         ("--sliding_window 8 --cp 2", "context-parallel ranks see all tokens here"),
         ("--full_attention_every 2", "needs sliding_window"),
+        ("--frame DeepSpeed --sliding_window 0", "sliding_window is 0; it must be at least 1"),
         ("--frame FSDP2 --fp8_recipe blockwise", "blockwise"),
         ("--frame FSDP2 --fp8_recipe rowwise --tp 2 --fsdp_units torchtitan --untie_embeddings --swiglu", "fp8_recipe"),
         ("--moe_enable --num_experts 8 --ep 2 --tp 2 --sp --moe_token_dispatcher deepep", "over 2 tensor ranks"),

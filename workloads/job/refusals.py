@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import isfinite
 
 from workloads.job.parameters import ALL_TO_ALL, TORCHTITAN, TRAINING, WorkloadArgs
-from workloads.job.rules import divisor_near, multiple_near
+from workloads.job.rules import divisor_near, multiple_near, sequence_step
 
 FLEX = "DeepEP sends from its own GPU kernels, not by collectives that can be seen"
 MOST = {"num_layers": 100_000, "num_experts": 100_000}
@@ -35,7 +35,7 @@ def context_parallelism(args: WorkloadArgs) -> Iterator[str]:
     cp, tp = args.context_parallel_size, args.tensor_model_parallel_size
     if cp == 1:
         return
-    step = 2 * cp * (tp if args.enable_sequence_parallel else 1)
+    step = sequence_step(tp, cp, split=args.enable_sequence_parallel)
     if args.seq_length % step:
         yield (
             f"seq_length {args.seq_length} must be a multiple of {step}: each of the {cp} context-parallel ranks has "

@@ -62,6 +62,13 @@ def multiple_near(number: int, step: int) -> str:
     return f"{below} or {below + step}" if below > 0 else str(step)
 
 
+def sequence_step(tp: int, cp: int, *, split: bool) -> int:
+    """The tokens that a sequence is a multiple of: two chunks a context-parallel rank, with sequence parallelism
+    (`split`) each split over the tensor-parallel ranks.
+    """
+    return (2 * cp if cp > 1 else 1) * (tp if split else 1)
+
+
 def _signs(args: WorkloadArgs) -> Iterator[RuleViolation]:
     if args.frame not in FRAMES:
         near = get_close_matches(args.frame, FRAMES, 1, cutoff=0.0)

@@ -43,6 +43,14 @@ class Block(Generic[Row]):
         for row, offset in self.placed():
             yield row if offset == NOTHING else _shifted(row, offset)
 
+    def is_like(self, other: "Block[Row]") -> bool:
+        """Whether the other has the same rows in the same structure, in time proportional to stored rows."""
+        mine, its = (self.repeat, self.advance, len(self.parts)), (other.repeat, other.advance, len(other.parts))
+        return mine == its and all(
+            one is two or (one.is_like(two) if isinstance(one, Block) and isinstance(two, Block) else one == two)
+            for one, two in zip(self.parts, other.parts, strict=True)
+        )
+
     def placed(self, offset: Offset = NOTHING) -> "Iterator[tuple[Row, Offset]]":
         """Each row as it is stored, with what its place adds to its numbers: much faster than the rows themselves."""
         for number in range(self.repeat):

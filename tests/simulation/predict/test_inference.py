@@ -22,11 +22,17 @@ from simulation.predict.machine import machines
 from tests.simulation.predict.accuracy import DATA, ROOT, estimated
 from tests.simulation.predict.calling import asked
 from tests.simulation.predict.test_commands import refused as refused_in_words
-from tests.simulation.predict.test_counts import job
+from tests.simulation.predict.test_counts import job as training_job
+from workloads.job.training_job import TrainingJob
 
 ROW = ("tokens", "hidden", "inner", "topk", "experts", "tp", "ep")
 ESTIMATES = DATA / "inference_estimates.csv"
 WORDS = ("predict", "--model", "llama3_8b", "--gpu", "H100", "--gpus", "4", "--tp", "4")
+
+
+def job(model: str = "llama3_8b", **values: int | str) -> TrainingJob:
+    """A job whose sequences nothing divides."""
+    return training_job(model, **{"sp": 0, **values})
 
 
 pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
@@ -101,7 +107,7 @@ def test_a_rank_holds_its_part_of_all_weights_however_experts_are_divided(ep: in
 
 
 def test_experts_that_do_not_divide_are_refused() -> None:
-    with pytest.raises(InputProblems, match="--ep 4: a divisor of tp 6"):
+    with pytest.raises(InputProblems, match="--ep 4: must be a multiple of tp 6"):
         one_pass(
             job("mixtral_8x7b", gpus=12, tp=6, ep=4, heads=36, kv_heads=6, head_dim=128), machines()["H100"], "decode"
         )

@@ -33,6 +33,10 @@ LAYOUTS: list[tuple[str, dict[str, int | str]]] = [
     ("llama3_8b", {"gpus": 16, "fsdp": 8, "gbs": 32, "recompute": "selective"}),
     ("llama3_8b", {"gpus": 16, "fsdp": 1, "gbs": 32, "recompute": "full"}),
     ("llama3_8b", {"gpus": 16, "tp": 2, "gbs": 32, "sliding_window": 1024, "full_attention_every": 4}),
+    ("llama3_8b", {"gpus": 16, "fsdp": 1, "gbs": 32, "sliding_window": 1024, "full_attention_every": 4}),
+    ("llama3_8b", {"gpus": 16, "cp": 2, "gbs": 32, "sliding_window": 8192}),
+    ("llama3_8b", {"gpus": 16, "cp": 2, "gbs": 32, "cp_comm": "a2a"}),
+    ("llama3_8b", {"gpus": 16, "cp": 2, "gbs": 32, "cp_comm": "allgather"}),
     ("mixtral_8x7b", {"gpus": 32, "tp": 2, "ep": 8, "gbs": 32}),
     ("mixtral_8x7b", {"gpus": 16, "tp": 4, "ep": 8, "gbs": 32}),
     ("llama3_8b", {"gpus": 16, "tp": 2, "gbs": 32, "distributed_optimizer": 0}),
@@ -64,7 +68,8 @@ def test_our_case_is_taken_by_its_own_loader_and_says_the_same(
 ) -> None:
     its = job(model, **layout)
     text = files_of(its).get("config_layout.py")
-    if (its.vpp > 1 and its.layers % (its.pp * its.vpp)) or (its.fsdp and (its.pp > 1 or its.experts)):
+    other_stages, other_exchange = its.vpp > 1 and its.layers % (its.pp * its.vpp), its.cp_comm == "allgather"
+    if other_stages or other_exchange or (its.fsdp and (its.pp > 1 or its.experts)):
         assert text is None
         return
     assert text is not None
@@ -80,7 +85,9 @@ def test_our_case_is_taken_by_its_own_loader_and_says_the_same(
         assert stage_layers(told) == ours
     scaled = {"rowwise": "tensorwise"}.get(its.scaling, its.scaling)
     assert told.fp8_recipe == (scaled if its.precision == "fp8" and not its.fsdp else "none")
-    assert (told.sliding_window or 0, told.full_attention_every) == (its.window, its.full_every)
+    assert told.cp_comm_type == its.cp_comm
+    window = its.window if its.window < its.seq else 0
+    assert (told.sliding_window or 0, told.full_attention_every) == (window, its.full_every)
 
 
 def megatron_parser() -> argparse.ArgumentParser:
@@ -123,6 +130,7 @@ def test_megatron_takes_its_arguments_and_they_divide_the_job_as_predicted(
     etp = told.expert_tensor_parallel_size or its.tp
     assert not its.experts or (etp == 1 and its.gpus % (etp * its.ep * its.pp) == 0)
     assert told.global_batch_size == told.micro_batch_size * its.micro_batches * its.dp
+    assert (told.cp_comm_type or "p2p") == its.cp_comm
     # What validate_args of Megatron-LM asks for.
     if told.pipeline_model_parallel_layout:
         parts = layers_of_text(told.pipeline_model_parallel_layout)
@@ -146,10 +154,11 @@ def test_megatron_takes_its_arguments_and_they_divide_the_job_as_predicted(
 
 @pytest.mark.parametrize(
     "more",
-    [{"pp": 2, "gbs": 32}, {"fsdp": 4, "gbs": 32}, {"tied_embeddings": 1, "gbs": 32}],
-    ids=("pp", "hsdp", "tied"),
-)
-def test_megatron_gets_no_arguments_for_what_its_fsdp2_refuses(more: dict[str, int]) -> None:
+    [{"pp": 2, "gbs": 32}, {"fsdp": 4, "gbs": 32}, {"tied_embeddings": 1, "gbs": 32},
+     {"fsdp": 0, "cp": 2, "gbs": 32, "cp_comm": "a2a+p2p"}],
+    ids=("pp", "hsdp", "tied", "hierarchy"),
+)  # fmt: skip
+def test_megatron_gets_no_arguments_for_what_it_refuses(more: dict[str, int | str]) -> None:
     assert "megatron.sh" not in files_of(job("llama3_8b", **{"gpus": 16, "fsdp": 1, **more}))
 
 

@@ -407,6 +407,13 @@ def test_no_rank_holds_more_of_divided_experts_where_tensor_parallelism_grows(ep
     assert [each.job.expert_shards for each in its] == [256 // pp // ep] * 4
 
 
+@pytest.mark.parametrize(("fsdp", "ep"), [(6, 4), (2, 4)])
+def test_shards_that_divide_no_experts_are_refused(fsdp: int, ep: int) -> None:
+    with pytest.raises(InputProblems, match=f"fsdp {fsdp}: times tp must be a multiple of ep"):
+        job("mixtral_8x7b", gpus=12 * ep // 4, gbs=48, fsdp=fsdp, ep=ep)
+    assert job("mixtral_8x7b", gpus=12, gbs=48, fsdp=12, ep=4).expert_shards == 3
+
+
 def test_copies_of_experts_are_summed_over_all_links_of_a_server_whatever_tensor_parallelism_is() -> None:
     def summed(**layout: int) -> float:
         its = job("mixtral_8x7b", gpus=64, gbs=128, overlap=0, **layout)

@@ -123,8 +123,6 @@ def test_what_does_not_divide_is_told_with_what_was_to_be_divided(capsys: pytest
     [
         (("--ep", "2"), "ep 2: needs experts"),
         (("--zero", "0", "--fsdp", "1"), "no whole optimizer"),
-        (("--cp", "2", "--seq", "4098"), "must be a multiple of 2 x cp"),
-        (("--tp", "8", "--cp", "1", "--seq", "4098"), "must be a multiple of tp x cp"),
     ],
 )
 def test_a_rule_that_refuses_all_layouts_is_told(
@@ -132,6 +130,17 @@ def test_a_rule_that_refuses_all_layouts_is_told(
 ) -> None:
     assert cli.main([*SWEEP, "--gpus", "64", *words]) == 1
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("layout", [("--cp", "2", "--tp", "1"), ("--cp", "1", "--tp", "8"), ("--cp", "2", "--tp", "2")])
+def test_predict_and_sweep_refuse_a_sequence_that_ranks_cannot_divide_in_the_same_words(
+    layout: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (*layout, "--seq", "4098", "--gpus", "64", "--pp", "1", "--gbs", "256")
+    assert cli.main([*SWEEP, *words, "--fsdp", "0", "--mbs", "1"]) == 1
+    said = "seq 4098: must be a multiple of tp with sequence parallelism, times 2 x cp with context parallelism"
+    assert said in capsys.readouterr().err
+    assert said in refused(capsys, "predict", "--model", "llama3_70b", "--gpu", "H100", *words)
 
 
 def test_a_target_for_a_model_that_does_not_fit_says_how_much_it_needs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from workloads.dialects.framework import float8
+from workloads.dialects.framework.context import window_of
 from workloads.dialects.framework.decoder import DecoderPart
 from workloads.dialects.framework.kernels import Kernels
 from workloads.dialects.framework.layers import activation
@@ -60,10 +61,11 @@ class DecoderKernels:
         passed = self._residual("forward", name)
         act, sizes = activation(self.args), ((self.heads, self.groups), (self.width, self.width))
         rotated = [call for each in (queries, keys) for call in moving("rope", "forward", attention, each)]
-        back = self.kernels.attention_back(attention, *sizes)
+        window = window_of(self.args, int(name.rpartition(".")[2]))
+        back = self.kernels.attention_back(attention, *sizes, window=window)
         for each in (keys, queries):
             back += moving("rope_backward", "backward", attention, each)
-        core = [*rotated, *self.kernels.attention("forward", attention, *sizes)]
+        core = [*rotated, *self.kernels.attention("forward", attention, *sizes, window=window)]
         act_back = moving(f"{act}_backward", "backward", mlp, self.ffn)
         gate = {"gate_proj": self._linear(f"{mlp}.gate_proj", self.hidden, self.ffn)} if self.args.swiglu else {}
         joins = bool(gate)

@@ -25,9 +25,11 @@ _MEGATRON = {
 _FSDP2 = {"reshard_after_forward", "replicate", "grad_reduce_in_fp32", "fsdp_units", "clip_grad"}
 _EXPERTS = {"moe_router_topk", "moe_token_dispatcher", "moe_first_dense_layers", "moe_aux_loss", "moe_expert_bias",
             "routing", "moe_ffn_hidden_size", "moe_shared_expert_size", "expert_tensor_parallel_size"}  # fmt: skip
+_WINDOW = {"sliding_window", "full_attention_every"}
 _COMPUTED = {
-    "Megatron": {"hidden_dropout", "sliding_window", "full_attention_every", "fp8_recipe"},
-    "FSDP2": {"fp8_recipe"},
+    "Megatron": {"hidden_dropout", "fp8_recipe", *_WINDOW},
+    "FSDP2": {"fp8_recipe", *_WINDOW},
+    "DeepSpeed": _WINDOW,
 }
 """By frame, parameters that change what is computed alone."""
 

@@ -30,7 +30,7 @@ def problems(args: WorkloadArgs, target: str) -> list[RuleViolation]:
         return []
     texts = [*_known(args, target), *refused(args), *refusals.too_many(args)]
     if not texts and args.frame != "Megatron":
-        texts += [*_choices(args), *sharded(args)]
+        texts += [*_choices(args), *_windows(args), *sharded(args)]
     elif not texts:
         texts += [*_choices(args), *_parallel(args), *_stages(args)]
         texts += [*_computed(args), *(latent(args) if args.multi_latent_attention else widths(args))]
@@ -85,6 +85,10 @@ def _computed(args: WorkloadArgs) -> Iterator[str]:
     """Broken rules of dropout and of attention's window."""
     if not 0 <= args.hidden_dropout < 1:
         yield f"hidden_dropout is {args.hidden_dropout}; it must be from 0 to below 1, nearest: 0"
+    yield from _windows(args)
+
+
+def _windows(args: WorkloadArgs) -> Iterator[str]:
     if args.sliding_window is not None and args.sliding_window < 1:
         yield f"sliding_window is {args.sliding_window}; it must be at least 1, nearest: 1"
     if args.sliding_window is not None and args.context_parallel_size > 1:

@@ -1,0 +1,72 @@
+"""What a user sets and what changes nothing of the prediction is told, of one job, of passes and of tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from simulation.predict.job_table import preset
+from tests.simulation.predict.calling import asked, refused
+
+LLAMA = {**preset("llama3_8b"), "seq": "4096"}
+WORDS = ("--gpu", "H100", "--gpus", "8")
+
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
+
+
+@pytest.mark.parametrize(
+    ("more", "idle"),
+    [
+        ({"topk": 2, "moe_ffn": 1024, "first_dense_layers": 1}, {"topk", "moe_ffn", "first_dense_layers"}),
+        ({"q_lora": 512, "cp_comm": "a2a"}, {"q_lora", "cp_comm"}),
+        ({"q_lora": 512, "cp_comm": "a2a", "mla": 1, "cp": 2}, {"kv_heads", "head_dim"}),
+        ({"sliding_window": 6000}, {"sliding_window"}),
+        ({"sliding_window": 1024}, set()),
+        ({"compile": 1, "sp": 1}, {"compile", "sp"}),
+        ({"compile": 1, "sp": 1, "fsdp": 1, "tp": 2}, set()),
+        # What says the usual is not without effect.
+        ({"tp": 1, "ep": 1, "mbs": 1, "micro_batches": 1, "overlap": "on", "ce_fusion": "te", "topk": 0}, set()),
+    ],
+)
+def test_columns_of_a_job_that_change_nothing_are_told(
+    more: dict[str, object], idle: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("job.json").write_text(json.dumps(LLAMA | more))
+    told = asked(capsys, "predict", "--job", "job.json", *WORDS)["without_effect"]
+    assert isinstance(told, list) and set(told) == idle
+
+
+def test_what_a_preset_says_is_nobodys_and_options_are(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("predict", "--model", "mixtral_8x7b", *WORDS, "--gbs", "8", "--power-limit")
+    # A H100 draws 700 W.
+    assert [asked(capsys, *words, watts)["without_effect"] for watts in ("700", "500")] == [["power_limit_W"], []]
+
+
+def test_columns_of_training_are_told_in_a_pass_without_gradients(capsys: pytest.CaptureFixture[str]) -> None:
+    more = {"gbs": 64, "fsdp": 8, "cp": 2, "recompute": "full", "grad_dtype": "bf16", "sliding_window": 1024}
+    Path("job.json").write_text(json.dumps(LLAMA | more))
+    told = asked(capsys, "predict", "--job", "job.json", *WORDS, "--tp", "2", "--phase", "both")["without_effect"]
+    assert told == ["gbs", "cp", "recompute", "fsdp", "grad_dtype"]
+
+
+def test_a_column_is_without_effect_if_it_changes_no_row(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [",".join([*LLAMA, "gpu", "gpus", "cp", "cp_comm", "compile"])]
+    lines += [",".join([*LLAMA.values(), "H100", "8", cp, "a2a", "1"]) for cp in ("1", "2")]
+    Path("rows.csv").write_text("\n".join(lines))
+    assert asked(capsys, "predict", "--rows", "rows.csv", "--output", "out.csv")["without_effect"] == ["compile"]
+
+
+def test_a_pass_takes_a_prompt_that_tensor_parallel_ranks_do_not_divide(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing divides a sequence without gradients, as Megatron-core's static batching has it."""
+    words = ("predict", "--model", "llama3_8b", *WORDS, "--tp", "8", "--seq", "1001", "--phase", "prefill")
+    assert asked(capsys, *words)["gpus"] == 8
+
+
+def test_heads_that_a_configuration_leaves_out_are_missed_by_their_own_name(capsys: pytest.CaptureFixture[str]) -> None:
+    config = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 128256}
+    Path("config.json").write_text(json.dumps(config))
+    assert "config.json: num_attention_heads: is missing" in refused(
+        capsys, "predict", "--job", "config.json", *WORDS, "--phase", "decode"
+    )
