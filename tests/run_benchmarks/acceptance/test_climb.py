@@ -11,6 +11,7 @@ from run_benchmarks.acceptance.climb import TWO_HOSTS, Climb, EndedError, Looked
 from run_benchmarks.acceptance.rungs import (
     HEALTH,
     NETWORK,
+    RAILS,
     RUNGS,
     SINGLE,
     Cases,
@@ -22,6 +23,7 @@ from run_benchmarks.acceptance.rungs import (
 from run_benchmarks.acceptance.suspects import OfDevice, Suspects
 from run_benchmarks.console.language import Words
 from run_benchmarks.results.loading import LoadedRun
+from run_benchmarks.results.records import Verdict
 from tests.run_benchmarks.acceptance.scripted_cluster import HOSTS, Cluster, fault, reason
 from tests.run_benchmarks.results.network_rounds import a_round
 
@@ -505,3 +507,19 @@ def test_a_check_that_did_not_run_on_one_look_is_said_of_its_host_which_stays_ac
         made.step(rung)
     assert made.missed == {"n0": ["names", "clock synchronisation"]}
     assert made.ready and made.states()["n0"] == "accepted"
+
+
+def test_a_second_occasion_of_which_the_rails_alone_fail_counts_and_says_so() -> None:
+    class RailsFail(Cluster):
+        def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun:
+            made = super().run(name, cases, hosts, seconds)
+            if name == "network2":
+                rails = self._case(Verdict.FAIL).model_copy(update={"name": RAILS})
+                record = made.record.model_copy(update={"verdict": Verdict.FAIL, "cases": [*made.record.cases, rails]})
+                made = replace(made, record=record)
+            return made
+
+    found = RailsFail({"network": [{"n1", "n2"}, {"n1"}]}).climb()
+    states = found.states()
+    assert [host for host, state in states.items() if state == "out"] == ["n1"] and states["n2"] != "not tested"
+    assert "ACCEPT_RAILS: rank 0 failed" in found.rungs[2].not_run and "n2" in found.rungs[2].unsteady
