@@ -1,6 +1,6 @@
 # make run      a virtual environment, what run.py needs, and the shipped benchmark on this machine; without an NVIDIA
 #               driver torch is PyTorch's CPU build
-# make test     everything set up and every check and test run, as .ci/run does
+# make test     everything set up and what proves each capability, as .ci/run does
 # make quick    style, types, import contracts, and the short tests that need neither torch nor hosts: minutes
 # make coverage the tests that need neither torch nor hosts, which have to run so many of the product's lines (pyproject.toml)
 # make nightly  make test with many more samples, the tests that take long, coverage, and mutants that tests have to notice

@@ -1,4 +1,4 @@
-"""Which worker of `pytest -n` runs which file: few make hosts, and while their tests wait another one computes.
+"""Which worker of `pytest -n` runs which file: few make hosts, and while their tests wait others compute.
 
 A pytest plugin of tests/conftest.py for `--dist loadfile`. A worker keeps a bed of hosts to its last test, so that all
 tests of hosts cost as many beds as there are workers that run some. They wait most of their time, others compute most

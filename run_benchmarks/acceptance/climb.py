@@ -407,11 +407,12 @@ class Climb:
         before = {*record.out}
         with self._doubted(record, found):
             loaded, again = self._occasion(record, stage, tested, found)
+        failed = {case.name for case in loaded.record.cases if not case.verdict.is_measured}
+        if failed == {RAILS}:  # its rank 0 is of a suspect, and much that fails is put down to rank 0
+            record.not_run.append(_why(loaded))
+            again = _without_failure(RAILS, again)
         both, once = agreed(found, again)
         once = {host: said for host, said in once.items() if host not in record.out}
-        failed = {case.name for case in loaded.record.cases if not case.verdict.is_measured}
-        if failed == {RAILS}:
-            record.not_run.append(_why(loaded))
         if loaded.record.verdict.is_measured or failed == {RAILS}:
             _append(record.unsteady, once)
         elif self._room < 1:
@@ -621,6 +622,12 @@ def _add_faults(record: RungRecord, faults: Sequence[PartFinding], why: str = ""
 
 def _add_reasons(record: RungRecord, *reasons: str) -> None:
     record.reasons += filter(None, reasons)
+
+
+def _without_failure(case: str, suspects: Suspects) -> Suspects:
+    """The suspects without what the failure of a case says of them; those of whom nothing else is said are none."""
+    kept = {host: [each for each in said if not each.startswith(f"{case}: ")] for host, said in suspects.items()}
+    return {host: said for host, said in kept.items() if said}
 
 
 def _why(run: LoadedRun) -> str:

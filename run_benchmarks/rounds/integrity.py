@@ -22,6 +22,7 @@ MONITOR_FILE = "monitor.jsonl"
 # Foreign load: at least this fraction of the cores, and at least half a core.
 FOREIGN_SHARE, FOREIGN_CORES = 0.05, 0.5
 OTHER_RUNS = "other runs"  # begins what could not be seen of them
+FILE_SYSTEMS = "file systems"
 BESIDE = "at the same time"  # cases that share the network with this one
 SHORTEST_S = 5.0  # samples arrive once a second: over less time their edges weigh too much
 BUSY_LOAD = 0.5  # runnable tasks per core
@@ -61,13 +62,14 @@ class Neighbourhood:
             f"{OTHER_RUNS} after the end: {name}: not looked at" for name in nodes if name not in self._after
         ]
         if self._stored:
-            self._look_at_storage({name: node for name, node in nodes.items() if name in self._stored[0]})
+            asked = {name: node for name, node in nodes.items() if name in self._stored[0] and name not in left}
+            self._look_at_storage(asked)
 
     def _look_at_storage(self, nodes: Mapping[str, RunningNode]) -> None:
         folders = [self._plan.log_root_host, self._plan.code_dir_host, "/", "/tmp", "/var", *sorted(self._data)]
         result = for_each(nodes, lambda node: states_of(node.host, folders), reads_hosts=True)
         self._stored.append(result.succeeded)
-        self.unseen += [f"file systems: {error}" for error in result.failed.values()]
+        self.unseen += [f"{FILE_SYSTEMS}: {error}" for error in result.failed.values()]
 
     def findings(self) -> Iterator[PartFinding]:
         """The file systems that ran full or became read-only between both looks."""

@@ -3,12 +3,13 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from protocol.finding import PartFinding
 from protocol.node_record import NODE_EXIT_FILE
 from run_benchmarks.errors import ClusterDynoError, CollectError, ConnectError, DeadlineError, LinkLostError
 from run_benchmarks.results.records import RoundRecord
 from run_benchmarks.results.remarks import Integrity
 from run_benchmarks.rounds.collect import recorded_output
-from run_benchmarks.rounds.integrity import OTHER_RUNS
+from run_benchmarks.rounds.integrity import FILE_SYSTEMS, OTHER_RUNS
 from run_benchmarks.state.context import RunningNode
 
 
@@ -51,6 +52,11 @@ def with_recorded(record: RoundRecord, recorded: RoundRecord) -> RoundRecord:
     then, now = recorded.integrity, record.integrity
     if then is not None and now is not None:
         new = [remark for remark in now.remarks if remark not in then.remarks]
-        unseen = [each for each in then.unwatched if each.startswith(OTHER_RUNS)]
+        unseen = [each for each in then.unwatched if each.startswith((OTHER_RUNS, FILE_SYSTEMS))]
         update["integrity"] = Integrity(remarks=[*then.remarks, *new], unwatched=[*unseen, *now.unwatched])
     return record.model_copy(update=update)
+
+
+def stored_findings(recorded: RoundRecord) -> list[PartFinding]:
+    """The file systems that ran full or became read-only in a round that is recorded: later looks do not see them."""
+    return [each for each in recorded.findings if each.kind == "file_system"]

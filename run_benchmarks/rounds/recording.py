@@ -25,7 +25,7 @@ from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, rec
 from run_benchmarks.results.seal import config_digest
 from run_benchmarks.results.step_curves import StepCurves
 from run_benchmarks.rounds.integrity import Neighbourhood, dead_monitor, integrity
-from run_benchmarks.rounds.owed import with_recorded
+from run_benchmarks.rounds.owed import stored_findings, with_recorded
 from run_benchmarks.rounds.time_budget import TimeBudget, budget_of
 from run_benchmarks.state.context import RunContext, RunningNode
 
@@ -105,7 +105,8 @@ def round_record(
         if record.integrity is not None and (remark := dead_monitor(node, part.monitor)) is not None:
             record.integrity.remarks.append(remark)
     sights, seen = _seen_by_monitors(nodes, record, case)
-    return with_findings(case, record, [*neighbourhood.findings(), *seen], sights), judgement.step_curves
+    then = neighbourhood.findings() if facts.recorded is None else stored_findings(facts.recorded)
+    return with_findings(case, record, [*then, *seen], sights), judgement.step_curves
 
 
 def _seen_by_monitors(

@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", type=new_path, metavar="FILE.html", help="a page: the timeline, where time goes")
 
 
-MOST_TRIED = 1000
+MOST_TRIED = 100
 """Rows of a table whose columns are tried: each that has no effect takes three predictions more of every row."""
 LEVELS = ("analytical", "flow")
 PHASES, BOTH = ("prefill", "decode"), "both"

@@ -1,7 +1,6 @@
 """A rank dies, in every way there is: all peers on all hosts are gone, the verdict says who and how, the run goes on.
 
-One run of benchmarks that break. By day only the ranks that lose a peer in a collective operation have torch
-(tests/cluster/faulty), by night all; they also print the secrets they were given.
+One run of benchmarks that break (tests/cluster/faulty); they also print the secrets they were given.
 """
 
 import json
@@ -18,7 +17,6 @@ from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Answer, Controller, rank_processes, wait_until
 from tests.cluster.faulty_project import CONFIG, project
-from tests.tiers import NIGHTLY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(900)]
 PEERS_SECONDS = 15.0 + 5.0  # with some slack: two test beds share the machine
@@ -29,12 +27,11 @@ MARKS = "/var/tmp/faults"
 APART: dict[str, object] = {"pause": 0.1, "after": 50, "lines": 60}
 FAULTS: dict[str, dict[str, object]] = {
     # Nobody but the controller can tell the ranks of the other host.
-    "EXITS": {"fault": "exit", "rank": 3, "steps": 1_000_000, **APART, **({"together": False} if NIGHTLY else {})},
+    "EXITS": {"fault": "exit", "rank": 3, "steps": 1_000_000, **APART, "together": False},
     "SEGFAULTS": {"fault": "segfault", "rank": 1, "unless": f"{MARKS}/once", "steps": 80, **APART},
     "GROWS": {"fault": "memory", "rank": 2, "steps": 1_000_000, **APART},
     "KILLED": {"steps": 1_000_000},
 }
-MODELS = {name: "faulty" if NIGHTLY or name == "KILLED" else "light" for name in FAULTS}
 ROUNDS = ["EXITS", "SEGFAULTS", "SEGFAULTS again", "GROWS", "KILLED"]
 
 
@@ -44,7 +41,7 @@ def answer(testbed: TestBed, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     folder = tmp_path_factory.mktemp("faults")
     controller = Controller(folder, testbed, project(folder / "project", {"SERVICE_SECRET": SECRET}))
     cases: dict[str, dict[str, object]] = {
-        name: {"model": MODELS[name], "config": CONFIG, "overrides": overrides} for name, overrides in FAULTS.items()
+        name: {"model": "faulty", "config": CONFIG, "overrides": overrides} for name, overrides in FAULTS.items()
     }
     cases["SEGFAULTS"]["retries"] = 1
     options = f"--memory {MEMORY_BYTES} -v {MARKS}:{MARKS} -e HUGGING_TOKEN={TOKEN}"

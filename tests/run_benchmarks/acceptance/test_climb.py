@@ -23,7 +23,7 @@ from run_benchmarks.acceptance.rungs import (
 from run_benchmarks.acceptance.suspects import OfDevice, Suspects
 from run_benchmarks.console.language import Words
 from run_benchmarks.results.loading import LoadedRun
-from run_benchmarks.results.records import Verdict
+from run_benchmarks.results.records import FirstFailure, Verdict
 from tests.run_benchmarks.acceptance.scripted_cluster import HOSTS, Cluster, fault, reason
 from tests.run_benchmarks.results.network_rounds import a_round
 
@@ -516,7 +516,9 @@ def test_a_second_occasion_of_which_the_rails_alone_fail_counts_and_says_so() ->
             if name == "network2":
                 rails = self._case(Verdict.FAIL).model_copy(update={"name": RAILS})
                 record = made.record.model_copy(update={"verdict": Verdict.FAIL, "cases": [*made.record.cases, rails]})
-                made = replace(made, record=record)
+                first = FirstFailure(host="n2", rank=0, exit_code=1, signal=None, message="", log_tail="")
+                blamed = a_round([]).model_copy(update={"verdict": Verdict.FAIL, "first_failure": first})
+                made = replace(made, record=record, rounds={**made.rounds, RAILS: [blamed]})
             return made
 
     found = RailsFail({"network": [{"n1", "n2"}, {"n1"}]}).climb()

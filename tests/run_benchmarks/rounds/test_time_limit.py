@@ -136,7 +136,6 @@ class RunPy:
         assert not (self.run / "FIRST/round1_try2").exists() and not (self.run / "SECOND").exists()
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_run_ends_at_its_limit_and_a_resume_does_not_begin_it_anew(tmp_path: Path, root: Path) -> None:
     run_py = RunPy(tmp_path, root)

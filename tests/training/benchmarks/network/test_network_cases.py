@@ -90,7 +90,6 @@ def test_pairs_of_three_nodes_rest_in_turn_and_are_all_measured(tmp_path: Path) 
     assert not (tmp_path / "1" / "network.csv").exists()
 
 
-@pytest.mark.nightly
 def test_pairs_on_rails_name_the_rail_read_the_topology_and_send_both_ways(tmp_path: Path) -> None:
     table = tmp_path / "racks.csv"
     table.write_text(f"host,rack\n{platform.node()}#0,a\n{platform.node()}#1,b\n")

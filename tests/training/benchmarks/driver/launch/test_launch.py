@@ -159,7 +159,6 @@ def test_sigterm_while_torch_waits_for_the_other_nodes(tmp_path: Path) -> None:
     assert not lock_is_held(tmp_path)
 
 
-@pytest.mark.nightly
 def test_ranks_die_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     with started(command(tmp_path, ["--nproc_per_node", "1"], [WORKLOAD, "sleep"])) as process:
         log = tmp_path / "rank0.out.log"
