@@ -11,7 +11,7 @@ from run_benchmarks.inspection.facts import HostFacts
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.machines import SHARED_KERNEL, share_a_kernel
 from run_benchmarks.inspection.neighbours import HostActivity, look
-from run_benchmarks.inspection.storage import states_of, storage_findings
+from run_benchmarks.inspection.storage import FileSystem, states_of, storage_findings
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.remarks import Integrity, Remark
 from run_benchmarks.results.samples.disturbances import Disturbances, process_seconds, read_disturbances
@@ -40,7 +40,7 @@ class Neighbourhood:
         self._after: Mapping[str, HostActivity] = {}
         self._before_ms = self._after_ms = 0
         self._data = {case.data_dir_host for case in plan.cases if case.data_dir_host}
-        self._stored: list[Mapping[str, Mapping[str, str]]] = []
+        self._stored: list[Mapping[str, Mapping[str, FileSystem]]] = []
         self.unseen: list[str] = []
 
     def look_before(self, nodes: Mapping[str, RunningNode]) -> None:

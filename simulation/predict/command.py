@@ -151,7 +151,7 @@ def _one(arguments: argparse.Namespace) -> Summary:
     assert job and machine
     found = predict(job, machine, links)
     row = described_row(arguments)
-    idle = idle_columns(_given(arguments, row), [row], lambda its: figures_of(its, {job.gpu: machine}))
+    idle = idle_columns(_given(arguments), [row], lambda its: figures_of(its, {job.gpu: machine}))
     told = (*(against.sentence(found, its) for its in held), *_without_effect(idle))
     text = "\n".join([report.text(found), *told])
     data = {**report.data(found), "without_effect": [*idle]}
@@ -172,6 +172,7 @@ def _one(arguments: argparse.Namespace) -> Summary:
 def _inference(arguments: argparse.Namespace) -> Summary:
     """Passes without gradients of every batch and length."""
     from simulation.predict import inference, inference_page
+    from simulation.predict.job_table import job_of
     from simulation.predict.machine import machines
 
     _check_inference(arguments)
@@ -179,13 +180,14 @@ def _inference(arguments: argparse.Namespace) -> Summary:
     given = [(getattr(arguments, f"row_{key}") or "").split(",") for key in ("mbs", "seq")]
     lists = [[word.strip() for word in words] for words in given]
     phases = PHASES if arguments.phase == BOTH else (arguments.phase,)
-    found = []
-    for phase, batch, length in dict.fromkeys(product(phases, *lists)):
+    rows = []
+    for batch, length in dict.fromkeys(product(*lists)):
         its = {**vars(arguments), "row_mbs": batch or None, "row_seq": length or None}
-        job = described_job(argparse.Namespace(**its), without=no_column)
-        found.append(inference.one_pass(job, machines()[job.gpu], phase))
+        rows.append(described_row(argparse.Namespace(**its), no_column))
+    jobs = [job_of(row, arguments.model or str(arguments.job)) for row in rows]
+    found = [inference.one_pass(job, machines()[job.gpu], phase) for phase in phases for job in jobs]
     lines = [inference.text([each for each in found if each.phase == phase]) for phase in phases]
-    idle = _idle_of_passes(argparse.Namespace(**its), no_column, phases)
+    idle = _idle_of_passes(arguments, rows, phases)
     text = "\n".join([*lines, *_without_effect(idle)])
     files = []
     if arguments.output is not None:
@@ -196,7 +198,9 @@ def _inference(arguments: argparse.Namespace) -> Summary:
     return Summary(text, {**inference.data(found), "without_effect": [*idle]})
 
 
-def _idle_of_passes(arguments: argparse.Namespace, no_column: Sequence[str], phases: Sequence[str]) -> list[str]:
+def _idle_of_passes(
+    arguments: argparse.Namespace, rows: Sequence[Mapping[str, str]], phases: Sequence[str]
+) -> list[str]:
     """The columns that change nothing of a pass of any phase: those that no pass has, and what is tried to."""
     from simulation.predict import inference
     from simulation.predict.idle import idle_columns, is_asked
@@ -204,16 +208,16 @@ def _idle_of_passes(arguments: argparse.Namespace, no_column: Sequence[str], pha
     from simulation.predict.machine import machines
 
     said = {} if arguments.job is None else read_job(arguments.job)
-    row = described_row(arguments, no_column)
 
     def figures(of: Mapping[str, str]) -> object:
         job = job_of(of, "")
         passes = (inference.one_pass(job, machines()[job.gpu], phase) for phase in phases)
         return [(each.ms, each.classes, each.memory) for each in passes]
 
-    others = [key for key in _given(arguments, row) if key != "sp"]
-    dropped = [key for key in (*no_column, "sp") if is_asked(said.get(key))]
-    return [*dropped, *idle_columns(others, [row], figures)]
+    no_column = {*inference.OF_TRAINING, "dp", "micro_batches", "sp"}
+    others = [key for key in _given(arguments) if key not in no_column]
+    dropped = [key for key in said if key in no_column and is_asked(said[key])]
+    return [*dropped, *idle_columns(others, rows, figures)]
 
 
 def _check_inference(arguments: argparse.Namespace) -> None:
@@ -310,20 +314,23 @@ def given_layout(arguments: argparse.Namespace) -> dict[str, str]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _given(arguments: argparse.Namespace, row: Mapping[str, str]) -> list[str]:
+def _given(arguments: argparse.Namespace) -> list[str]:
     """The columns of a job that the user set: by options, or in its file; a preset's are nobody's."""
-    return [*(given_layout(arguments) if arguments.job is None else row)]
+    from simulation.predict.job_table import written_columns
+
+    own = [] if arguments.job is None else written_columns(arguments.job)
+    return [*dict.fromkeys([*own, *given_layout(arguments)])]
 
 
-def described_job(arguments: argparse.Namespace, without: Sequence[str] = ()) -> "TrainingJob":
-    """The job of --model or --job, with what options set; `without`: columns of training that a pass has not."""
+def described_job(arguments: argparse.Namespace) -> "TrainingJob":
+    """The job of --model or --job, with what options set."""
     from simulation.predict.job_table import job_of
 
-    return job_of(described_row(arguments, without), arguments.model or str(arguments.job))
+    return job_of(described_row(arguments), arguments.model or str(arguments.job))
 
 
 def described_row(arguments: argparse.Namespace, without: Sequence[str] = ()) -> dict[str, str]:
-    """The columns of `described_job`."""
+    """The columns of `described_job`; `without`: those of training that a pass has not."""
     from simulation.predict.job_table import MISSING, job_of, preset, read_job
 
     mistakes, where, given = MistakeList(), arguments.model or str(arguments.job), given_layout(arguments)

@@ -42,7 +42,7 @@ def idle_columns(keys: Sequence[str], rows: Sequence[Row], figures: Callable[[Ro
 
 def is_asked(cell: str | None) -> bool:
     """Whether a cell asks for something."""
-    return (cell or "").strip() not in ("", "0")
+    return (cell or "").strip() not in ("", "0", "0.0")
 
 
 def figures_of(row: Row, known: Mapping[str, Machine]) -> object:

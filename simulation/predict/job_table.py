@@ -151,6 +151,26 @@ def read_job(path: Path) -> dict[str, str]:
     Raises:
         InputProblems: it cannot be read, is no mapping, or has unknown keys.
     """
+    found, mistakes = _mapping(path), MistakeList()
+    if hugging_face.is_config(found):
+        hugging_face.check_whole(found, str(path), mistakes)
+        found = hugging_face.columns(found, str(path), mistakes)
+    _check_keys([str(key) for key in found], str(path), mistakes)
+    mistakes.check()
+    return {str(key): _as_text(value) for key, value in found.items()}
+
+
+def written_columns(path: Path) -> list[str]:
+    """The columns that a job file itself names: none where it is a config.json of Hugging Face, which has other words.
+
+    Raises:
+        InputProblems: it cannot be read, or is no mapping.
+    """
+    found = _mapping(path)
+    return [] if hugging_face.is_config(found) else [str(key) for key in found]
+
+
+def _mapping(path: Path) -> Mapping[str, object]:
     text = file_text(path, "--job")
     if path.suffix.lower() in (".yaml", ".yml"):
         found = parsed_yaml(text, path, "--job")
@@ -161,13 +181,7 @@ def read_job(path: Path) -> dict[str, str]:
             raise input_problem(str(path), None, f"is no JSON: {error}") from None
     if not isinstance(found, dict):
         raise input_problem(str(path), None, "must be a mapping of keys such as hidden, layers and tp to values")
-    mistakes = MistakeList()
-    if hugging_face.is_config(found):
-        hugging_face.check_whole(found, str(path), mistakes)
-        found = hugging_face.columns(found, str(path), mistakes)
-    _check_keys([str(key) for key in found], str(path), mistakes)
-    mistakes.check()
-    return {str(key): _as_text(value) for key, value in found.items()}
+    return found
 
 
 def _as_text(value: object) -> str:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from protocol.finding import PartFinding
 from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.inspection.storage import FULL, FileSystem, storage_findings
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.drain import drain_list
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.rounds.integrity import Neighbourhood
+from run_benchmarks.rounds.owed import stored_findings
 from run_benchmarks.rounds.recording import with_findings
 from run_benchmarks.runtimes.process import ProcessRuntime
 from run_benchmarks.session.preparation import prepare
@@ -29,7 +31,7 @@ from tests.run_benchmarks.results.rounds import node_plan
 # As df -Pk, df -Pi (POSIX) and findmnt (util-linux) print it: blocks or inodes, used, free; mount options.
 DF = """#!/bin/sh
 space={space}; if [ "$1" = -Pi ]; then space={inodes}; fi
-echo Filesystem 1024-blocks Used Available Capacity Mounted on; echo /dev/x 1000 $((1000 - space)) $space 1% /
+echo Filesystem 1024-blocks Used Available Capacity Mounted on; echo {device} 1000 $((1000 - space)) $space 1% /
 """
 Tell = Callable[..., None]
 
@@ -46,8 +48,9 @@ def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tell:
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
-    def write(space: int = 500, inodes: int = 500, options: str = "rw,relatime") -> None:
-        for name, text in (("df", DF.format(space=space, inodes=inodes)), ("findmnt", f"#!/bin/sh\necho {options}\n")):
+    def write(space: int = 500, inodes: int = 500, options: str = "rw,relatime", device: str = "/dev/x") -> None:
+        df = DF.format(space=space, inodes=inodes, device=device)
+        for name, text in (("df", df), ("findmnt", f"#!/bin/sh\necho {options}\n")):
             (folder / name).write_text(text)
             (folder / name).chmod(0o755)
 
@@ -55,7 +58,9 @@ def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tell:
     return write
 
 
-def rounds_of(plan: Plan, folder: Path, *during: Callable[[], None]) -> list[list[PartFinding]]:
+def rounds_of(
+    plan: Plan, folder: Path, *during: Callable[[], None], left: Sequence[str] = ()
+) -> list[list[PartFinding]]:
     """The findings of rounds, in each of which something happens."""
     outcome = NodeOutcome(node=node_plan("localhost", 0, (0,)), folder=folder, exit_code=0)
     nodes = {"localhost": RunningNode(plan=outcome.node, host=LocalHost("localhost"), outcome=outcome)}
@@ -64,7 +69,7 @@ def rounds_of(plan: Plan, folder: Path, *during: Callable[[], None]) -> list[lis
         hood = Neighbourhood(plan, ProcessRuntime())
         hood.look_before(nodes)
         happens()
-        hood.look_after(nodes, left=())
+        hood.look_after(nodes, left)
         assert not [each for each in hood.unseen if "file system" in each]
         found.append([*hood.findings()])
     return found
@@ -84,10 +89,9 @@ def test_the_round_in_which_it_happens_has_the_finding_and_drains_the_host(
 ) -> None:
     first, second, third = rounds_of(plan, tmp_path, lambda: None, lambda: tell(**change), lambda: None)
     assert first == [] and third == [], "before it, and when it was so already"
-    assert {each.evidence.partition(" of ")[2] for each in second} >= {f"/ {said}", f"/tmp {said}"}
-    assert {(each.kind, each.severity, each.drained_hosts) for each in second} == {
-        ("file_system", "fault", ("localhost",))
-    }
+    (one,) = second
+    assert one.evidence.endswith(said) and {"/", "/tmp"} <= {*one.evidence.split(" of ")[1].replace(",", "").split()}
+    assert (one.kind, one.severity, one.drained_hosts) == ("file_system", "fault", ("localhost",))
     record = with_findings(case(model="base"), a_round([]), second)
     assert record.verdict is Verdict.DEGRADED and record.reason.startswith("host localhost: the file system of ")
     assert [each.host for each in drain_list({"C": [record]})] == ["localhost"]
@@ -101,14 +105,35 @@ def test_data_may_fill_and_what_a_host_does_not_tell_is_no_finding(load: Load, t
     folders = f"ONE['data_dir_host'] = {str(data)!r}\nONE['data_dir_container'] = '/data'\n"
     plan = prepare(load(f"{TEST}{folders}"), "run20261121191924").plan
     ((*found,),) = rounds_of(plan, tmp_path, lambda: tell(space=0))
-    severities = {each.evidence.split()[4]: each.severity for each in found}
-    assert severities[str(data)] == "warning" and severities["/"] == "fault"
+    assert [each.severity for each in found] == ["fault"], "one device, which ranks write to, too"
+    own = (FileSystem("/dev/y", ""), FileSystem("/dev/y", FULL))
+    (only_read,) = storage_findings("n1", {"/data": own[0]}, {"/data": own[1]}, ["/data"])
+    assert (only_read.severity, only_read.drained_hosts) == ("warning", ())
 
     def nonsense() -> None:
         tell()
         (tmp_path / "bin" / "df").write_text(f"#!/bin/sh\necho x\necho x {'9' * 5000} 1 0 {'9' * 5000}\n")
 
     assert rounds_of(plan, tmp_path, nonsense) == [[]]
+
+
+@pytest.mark.parametrize("device", ["server:/export", "//server/share", "[fe80::1]:/export"])
+def test_a_shared_file_system_drains_none_of_those_that_mount_it(
+    plan: Plan, tmp_path: Path, tell: Tell, device: str
+) -> None:
+    tell(device=device)
+    ((one,),) = rounds_of(plan, tmp_path, lambda: tell(space=0, device=device))
+    assert (one.severity, one.drained_hosts) == ("fault", ())
+
+
+def test_hosts_on_which_something_may_still_run_are_not_asked_again(plan: Plan, tmp_path: Path, tell: Tell) -> None:
+    assert rounds_of(plan, tmp_path, lambda: tell(space=0), left=["localhost"]) == [[]]
+
+
+def test_a_later_collection_keeps_the_findings_on_file_systems(plan: Plan, tmp_path: Path, tell: Tell) -> None:
+    (found,) = rounds_of(plan, tmp_path, lambda: tell(space=0))
+    others = found[0].model_copy(update={"kind": "constant"})
+    assert stored_findings(a_round([]).model_copy(update={"findings": [*found, others]})) == found
 
 
 def test_a_run_whose_round_leaves_a_file_system_read_only_is_degraded_and_says_so(

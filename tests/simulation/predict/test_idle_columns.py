@@ -48,7 +48,26 @@ def test_columns_of_training_are_told_in_a_pass_without_gradients(capsys: pytest
     more = {"gbs": 64, "fsdp": 8, "cp": 2, "recompute": "full", "grad_dtype": "bf16", "sliding_window": 1024}
     Path("job.json").write_text(json.dumps(LLAMA | more))
     told = asked(capsys, "predict", "--job", "job.json", *WORDS, "--tp", "2", "--phase", "both")["without_effect"]
-    assert told == ["gbs", "cp", "recompute", "fsdp", "grad_dtype"]
+    assert told == ["gbs", "fsdp", "cp", "recompute", "grad_dtype"]
+
+
+def test_a_column_that_changes_a_pass_of_one_length_has_an_effect(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("job.json").write_text(json.dumps(LLAMA | {"sliding_window": 4096}))
+    words = ("predict", "--job", "job.json", *WORDS, "--phase", "decode", "--seq")
+    told = {lengths: asked(capsys, *words, lengths)["without_effect"] for lengths in ("2048", "32768,2048")}
+    assert told == {"2048": ["sliding_window"], "32768,2048": []}
+
+
+def test_words_of_a_configuration_of_hugging_face_are_nobodys(capsys: pytest.CaptureFixture[str]) -> None:
+    config = {
+        "model_type": "mixtral", "hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 32000,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+    }  # fmt: skip
+    Path("config.json").write_text(json.dumps(config))
+    words = ("predict", "--job", "config.json", *WORDS, "--seq", "4096", "--mbs", "1", "--gbs", "8")
+    assert asked(capsys, *words)["without_effect"] == []
+    assert asked(capsys, *words, "--power-limit", "700")["without_effect"] == ["power_limit_W"]
 
 
 def test_a_column_is_without_effect_if_it_changes_no_row(capsys: pytest.CaptureFixture[str]) -> None:
