@@ -549,7 +549,7 @@ def test_devices_are_held_to_the_values_that_an_acceptance_before_saved(
             "--against: not compared: ACCEPT_ALL_REDUCE: the case differs: hosts 3, then 4",
             "--against: not compared: ACCEPT_ALL_TO_ALL: the case differs: hosts 3, then 4",
         ],
-        ["--against: not compared: ACCEPT_TRAINING: the case differs: hosts 3, then 4"],
+        [f"--against: not compared: ACCEPT_{case}: the case differs: hosts 3, then 4" for case in ("TRAINING", "SOAK")],
     ]
     assert list(record.drain) == ["n2"] and f" % below {4 * DEVICES} accepted ones" in record.drain["n2"][0]
 
@@ -569,7 +569,7 @@ def test_network_and_training_are_held_to_what_an_acceptance_before_saved_and_a_
     assert record and code == EXIT_PASS
     assert [said for rung in record.rungs[2:] for said in rung.not_run] == [
         f"--against: not compared: it has nothing of {case}"
-        for case in ("ACCEPT_PAIRS", "ACCEPT_ALL_REDUCE", "ACCEPT_ALL_TO_ALL", "ACCEPT_TRAINING")
+        for case in ("ACCEPT_PAIRS", "ACCEPT_ALL_REDUCE", "ACCEPT_ALL_TO_ALL", "ACCEPT_TRAINING", "ACCEPT_SOAK")
     ]
 
 
