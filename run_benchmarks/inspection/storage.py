@@ -31,7 +31,7 @@ done
 
 @dataclass(frozen=True)
 class FileSystem:
-    """What a host tells of the file system of a folder: its device, and FULL, READ_ONLY or ""."""
+    """The file system of a folder, as its host tells it: the device, and FULL, READ_ONLY or ""."""
 
     device: str
     state: str
