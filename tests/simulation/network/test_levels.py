@@ -130,8 +130,9 @@ def test_a_gpu_that_lost_one_of_its_nvlinks_is_still_in_its_server(tmp_path: Pat
     whole = read(path).fabric
     path.write_text(path.read_text().replace("1 8 2400Gbps 0.000025ms 0\n", "").replace(" 40 H", " 39 H"))
     assert homes_of(read(path).fabric).server == homes_of(whole).server == [0] * 4 + [1] * 4
-    # The NVSwitch that adds is the first one with links to all.
-    assert homes_of(whole).switch == {0: 8, 1: 12} and homes_of(read(path).fabric).switch == {0: 9, 1: 12}
+    # NVSwitches with links to all add.
+    assert homes_of(whole).switches == {0: [8, 9, 10, 11], 1: [12, 13, 14, 15]}
+    assert homes_of(read(path).fabric).switches == {0: [9, 10, 11], 1: [12, 13, 14, 15]}
     assert fair_us(asked(path, "AllReduce", 1 << 20, "--algorithm", "nvls"))[0] > 0
 
 
@@ -140,7 +141,7 @@ def test_without_an_nvswitch_that_all_gpus_of_a_server_reach_no_nvswitch_adds(tm
     links = path.read_text().replace("1 8 2400Gbps 0.000025ms 0\n", "").replace("0 9 2400Gbps 0.000025ms 0\n", "")
     path.write_text(links.replace(" 24 H", " 22 H"))
     homes = homes_of(read(path).fabric)
-    assert homes.server == [0] * 4 + [1] * 4 and homes.switch == {1: 10}
+    assert homes.server == [0] * 4 + [1] * 4 and homes.switches == {1: [10, 11]}
     assert fair_us(asked(path, "AllReduce", 1 << 20, "--algorithm", "auto"))[0] > 0
 
 

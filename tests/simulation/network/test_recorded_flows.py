@@ -31,8 +31,6 @@ from tests.simulation.network.flow_runs import Errors, FlowLevelRun, errors, flo
 from tests.simulation.network.recordings import DATA, arguments, recorded, recordings, request
 from tests.simulation.network.test_mixed_networks import RECORDED_LONGER
 
-# Queues of packets at the receivers, which last some packets beyond the fair end.
-PACKETS_LONGER = {"a2a16_16M_g16_H100_400": 0.6}
 # The flow level says marks, and ns-3 made none: the queue came to 3 % below the threshold.
 MARKED_IN_VAIN = {"tp16_rs64M_g16_H100_400"}
 SLOWER = {"seed_128_A100"}
@@ -61,8 +59,8 @@ def test_it_is_ns3s_time_within_half_a_percent_or_at_most_as_wrong_as_it_says(
     if weak != LOSSES:
         assert -SHORTER_PERCENT[weak] < longer(found) < LONGER_PERCENT[weak]
     if weak == SURE:
-        assert abs(found.makespan) < PACKETS_LONGER.get(name, 0.5)
-        assert abs(found.zero) < PACKETS_LONGER.get(name, 0.5)
+        assert abs(found.makespan) < 0.5
+        assert abs(found.zero) < 0.5
         assert abs(found.durations) < 1
 
 
@@ -75,7 +73,9 @@ def test_what_it_says_is_what_the_worst_recorded_run_took_longer(runs: dict[str,
     assert math.ceil(worst[SURE]) == LONGER_PERCENT[SURE]
 
 
-WARNED_IN_VAIN = {"dp2_err1e-4_g16_A100", "dp4tp8_16M_g32_hpn_dualtor", "dp8_wgar_g16_A100"}
+WARNED_IN_VAIN = {
+    "dp2_err1e-4_g16_A100", "dp4tp8_16M_g32_hpn_dualtor", "dp8_wgar_g16_A100", "moe_tp4ep4dp8_g32_H100_400",
+}  # fmt: skip
 
 
 def test_the_documentation_says_how_often_its_words_are_right() -> None:
