@@ -224,5 +224,6 @@ def begin(
         peak_entered=filled(0, links), mark=filled(-1, links),
         touched=filled(0, links), event_time=filled(0.0, most + 1), event_order=filled(0, most + 1),
         event_kind=filled(0, most + 1), event_flow=filled(0, most + 1), pending=list(pending),
-        part_until=filled(0.0, max(len(pending), 1)), ended=filled(0, max(len(pending), 1)), clock=[0.0] * 3, counts=[0] * COUNTS,
+        part_until=filled(0.0, max(len(pending), 1)), ended=filled(0, max(len(pending), 1)), clock=[0.0] * 3,
+        counts=[0] * COUNTS,
     )  # fmt: skip

@@ -73,9 +73,7 @@ def test_what_it_says_is_what_the_worst_recorded_run_took_longer(runs: dict[str,
     assert math.ceil(worst[SURE]) == LONGER_PERCENT[SURE]
 
 
-WARNED_IN_VAIN = {
-    "dp2_err1e-4_g16_A100", "dp4tp8_16M_g32_hpn_dualtor", "dp8_wgar_g16_A100", "moe_tp4ep4dp8_g32_H100_400",
-}  # fmt: skip
+WARNED_IN_VAIN = {"dp2_err1e-4_g16_A100", "dp4tp8_16M_g32_hpn_dualtor", "dp8_wgar_g16_A100"}
 
 
 def test_the_documentation_says_how_often_its_words_are_right() -> None:
@@ -169,7 +167,7 @@ def test_flows_or_windows_of_few_packets_are_as_far_from_the_packet_level_as_it_
         capsys.readouterr()
         assert main(["network", *words, "--level", level]) == 0
         found.append(json.loads(capsys.readouterr().out))
-    assert (found[0]["weakness"], found[0]["worst_longer_percent"]) == (SHORT, 15)
+    assert (found[0]["weakness"], found[0]["worst_longer_percent"]) == (SHORT, 20)
     longer = 100 * (found[1]["makespan_us"] / found[0]["makespan_us"] - 1)
     assert -found[0]["worst_shorter_percent"] <= longer <= found[0]["worst_longer_percent"]
 
