@@ -15,7 +15,7 @@ class RankGroup(NamedTuple):
 
     In the original's groups `servers` is its grid, which leaves out ranks of a group spread unevenly over the servers,
     and `server_count` its own number. `slots` are the places of those ranks in their servers: a slot's NIC is on the
-    rail of that number. `switches` are the NVSwitches of the servers that hold a member.
+    rail of that number. `switches` are the NVSwitches of the servers that hold a member, as many of each.
     """
 
     kind: str
@@ -33,6 +33,15 @@ class RankGroup(NamedTuple):
     def local_count(self) -> int:
         """Members in the server that has the fewest: the number of parallel rings."""
         return min(map(len, self.servers))
+
+    @property
+    def planes(self) -> int:
+        """NVSwitches of a server."""
+        return len(self.switches) // len(self.servers)
+
+    def switches_of(self, channel: int) -> tuple[int, ...]:
+        """The NVSwitch of each server that a channel uses: channels take those of a server in turn."""
+        return self.switches[channel % self.planes :: self.planes]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +132,12 @@ def _group(
     slots = tuple(tuple(rank % sizes.per_server for rank in ranks) for ranks in servers)
     switches = tuple(sizes.ranks + server for server in sorted({rank // sizes.per_server for rank in members}))
     return RankGroup(kind, index, members, servers, slots, switches)
+
+
+def even_switches(of_servers: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """The first NVSwitches of each server, as many of each as the server has that has the fewest."""
+    planes = min(map(len, of_servers))
+    return tuple([switch for its in of_servers for switch in its[:planes]])
 
 
 def original_groups(sizes: ParallelSizes) -> Iterator[RankGroup]:

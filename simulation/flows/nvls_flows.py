@@ -1,10 +1,13 @@
-"""Makes the flows of an AllReduce that NVSwitches add up: within one server, and between servers by tree or ring."""
+"""Makes the flows of an AllReduce that NVSwitches add up: within one server, and between servers by tree or ring.
+
+Channels take the NVSwitches of a server in turn, as every GPU has links to each.
+"""
 
 from collections.abc import Sequence
 from itertools import accumulate
 
 from simulation.flows.groups import RankGroup
-from simulation.flows.pieces import cut, cut_twice, unit_bytes
+from simulation.flows.pieces import cut_twice
 from simulation.flows.train import NVLS, NVLS_TREE, FlowSchedule, FlowTrain, by_source, empty_schedule
 from simulation.flows.trees import server_tree
 from simulation.flows.waves import Numbering, WaveStep, fan
@@ -31,7 +34,11 @@ class NvlsRings:
         self.place = {
             rank: (server, local) for server, ranks in enumerate(group.servers) for local, rank in enumerate(ranks)
         }
-        self.server_of_switch = {switch: server for server, switch in enumerate(group.switches)}
+        self.server_of_switch = {
+            switch: (server, channel)
+            for channel in range(min(group.planes, len(shares)))
+            for server, switch in enumerate(group.switches_of(channel))
+        }
 
     def schedule(self) -> FlowSchedule:
         """The whole collective."""
@@ -45,10 +52,12 @@ class NvlsRings:
         made = []
         for channel in range(len(self.shares)):
             if source in self.server_of_switch:
-                made += self._of_switch(channel, self.server_of_switch[source])
+                server, first = self.server_of_switch[source]
+                if channel % self.group.planes == first:
+                    made += self._of_switch(channel, server)
                 continue
             server, local = self.place[source]
-            switch = self.group.switches[server]
+            switch = self.group.switches_of(channel)[server]
             made.append(self._train(channel, self.gather[server] + local, source, switch, (), (switch,)))
             if local == channel:
                 made += self._of_head(channel, server, source)
@@ -74,7 +83,7 @@ class NvlsRings:
         return FlowTrain(source, channel, ids, target, sizes, chunks, self.chunks, INSIDE, waits, previous)
 
     def _of_switch(self, channel: int, server: int) -> list[FlowTrain]:
-        ranks, switch = self.group.servers[server], self.group.switches[server]
+        ranks, switch = self.group.servers[server], self.group.switches_of(channel)[server]
         ups = tuple(range(self.gather[server], self.gather[server] + len(ranks)))
         head, total = ranks[channel], self.spread[server]
         made = [self._train(channel, ups[-1] + 1, switch, head, ups, ranks)]
@@ -86,7 +95,7 @@ class NvlsRings:
         """The head's hops of the ring, and its total for the switch, chunk by chunk."""
         before = self.group.servers[server - 1][channel]
         after = self.group.servers[(server + 1) % self.servers][channel]
-        switch, last = self.group.switches[server], self.servers - 2
+        switch, last = self.group.switches_of(channel)[server], self.servers - 2
         local_sum = self.gather[server + 1] - 1
         made = []
         for chunk in range(self.chunks):
@@ -156,15 +165,16 @@ def nvls_schedule(group: RankGroup, size_bytes: int, first_id: int, between: str
     """An AllReduce in which switches add inside servers, and `between` (tree, ring) joins the servers' sums."""
     numbering = Numbering(first_id)
     if group.server_count == 1:
-        chunks = min(CHUNKS, size_bytes)
-        sizes = cut(size_bytes, chunks, unit_bytes(size_bytes, chunks))
-        numbering.add(0, _one_server(group.members, group.switches[0]), sizes)
+        channels = min(group.planes, size_bytes)
+        for channel, sizes in enumerate(cut_twice(size_bytes, channels, min(CHUNKS, size_bytes // channels))):
+            numbering.add(channel, _one_server(group.members, *group.switches_of(channel)), sizes)
         return numbering.schedule(NVLS)
     if between == "tree":
         channels = min(2 * group.local_count, size_bytes)
         chunks = min(CHUNKS, size_bytes // channels)
         for channel, sizes in enumerate(cut_twice(size_bytes, channels, chunks)):
-            numbering.add(channel, _tree_steps(group, channel // 2, channel % 2), sizes)
+            its = group._replace(switches=group.switches_of(channel))
+            numbering.add(channel, _tree_steps(its, channel // 2, channel % 2), sizes)
         return numbering.schedule(NVLS_TREE)
     channels = min(group.local_count, size_bytes)
     chunks = min(group.server_count, size_bytes // channels)

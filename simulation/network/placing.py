@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from common.units import bandwidth_bps
 from simulation.analytical.parts import GPUS
 from simulation.flows.choice import LinkSpeeds
-from simulation.flows.groups import ParallelSizes, RankGroup, megatron_members, original_groups
+from simulation.flows.groups import ParallelSizes, RankGroup, even_switches, megatron_members, original_groups
 from simulation.flows.names import EVERY_KIND
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric
 from simulation.topology.homes import Homes, homes_of
@@ -32,7 +32,7 @@ def _placed(sizes: ParallelSizes, homes: Homes, first: int, kinds: Sequence[str]
         for rank in members:
             servers.setdefault(server_of[rank], []).append(rank)
         slots = tuple([tuple([slot_of[rank] for rank in its]) for its in servers.values()])
-        switches = tuple(homes.switch[server] for server in servers if server in homes.switch)
+        switches = even_switches([homes.switches.get(server, []) for server in servers])
         yield RankGroup(kind, number, members, tuple(map(tuple, servers.values())), slots, switches)
 
 

@@ -7,11 +7,11 @@ from simulation.topology.structure import joined
 
 
 class Homes(NamedTuple):
-    """Each GPU's server and place there; a server's NVSwitch that adds: the first that all its GPUs link to."""
+    """Each GPU's server and place there; a server's NVSwitches that add: those that all its GPUs link to."""
 
     server: list[int]
     slot: list[int]
-    switch: dict[int, int]
+    switches: dict[int, list[int]]
 
 
 def homes_of(fabric: Fabric) -> Homes:
@@ -30,8 +30,8 @@ def homes_of(fabric: Fabric) -> Homes:
     return Homes(servers, slots, _adding(fabric, servers, filled))
 
 
-def _adding(fabric: Fabric, servers: list[int], gpus_of: dict[int, int]) -> dict[int, int]:
-    """The first NVSwitch of each server to which as many GPUs have links as it has."""
+def _adding(fabric: Fabric, servers: list[int], gpus_of: dict[int, int]) -> dict[int, list[int]]:
+    """The NVSwitches of each server to which as many GPUs have links as it has."""
     linked: dict[int, set[int]] = {}
     roles = fabric.roles
     for one, other, _kind in fabric.links():
@@ -39,9 +39,9 @@ def _adding(fabric: Fabric, servers: list[int], gpus_of: dict[int, int]) -> dict
             linked.setdefault(other, set()).add(one)
         elif roles[one] == NVSWITCH and roles[other] == GPU:
             linked.setdefault(one, set()).add(other)
-    found: dict[int, int] = {}
+    found: dict[int, list[int]] = {}
     for switch, gpus in sorted(linked.items()):
         server = servers[next(iter(gpus))]
         if len(gpus) == gpus_of[server]:
-            found.setdefault(server, switch)
+            found.setdefault(server, []).append(switch)
     return found

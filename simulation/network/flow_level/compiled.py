@@ -17,9 +17,9 @@ SOURCES = "compiled", "fluid", "fluid_state"
 NAME = "simulation.network.flow_level.fluid"
 ENTRY = "move_flows"  # the name of the compiled function, which issues hops where there are some, else runs
 _REAL = {
-    "hop_size", "hop_gap", "release_gap", "load_cost", "wait_byte", "lane_delay", "lane_half", "lane_alone",
+    "hop_size", "hop_gap", "release_gap", "hop_late", "load_cost", "wait_byte", "lane_delay", "lane_half", "lane_alone",
     "lane_turns", "lane_phase", "lane_slowest", "lane_most", "start", "end", "left", "rate", "room", "weight", "data",
-    "event_time", "clock",
+    "event_time", "part_until", "clock",
 }  # fmt: skip
 Code: TypeAlias = Callable[..., int]
 _KINDS = ["d" if name in _REAL else "q" for name in Fluid._fields]

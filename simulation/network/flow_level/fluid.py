@@ -352,9 +352,21 @@ def drain(state: Fluid) -> None:
         if not len(state.lane_most) or state.rate[place] < state.lane_most[lane]:
             for at in range(state.wait_begin[lane], state.wait_begin[lane + 1]):
                 after += state.wait_byte[at] * state.lane_half[lane] * min(state.data[state.wait_link[at]], 1.0)
-        plan(state, state.clock[NOW] + max(state.left[place], 0.0) / state.rate[place] + after, COMPLETED, flow)
+        end = state.clock[NOW] + max(state.left[place], 0.0) / state.rate[place] + after
+        if state.hop_late[state.flow_hop[flow]] > 0.0:
+            end_late(state, state.flow_hop[flow], lane, end)
+        plan(state, end, COMPLETED, flow)
         leave(state, lane)
     counts[ACTIVE] = kept
+
+
+def end_late(state: Fluid, hop: int, lane: int, end: float) -> None:
+    """The parts of a flow with this end (ns) end later if its receiver's link, which got a packet late, is full."""
+    last = state.data_end[lane] - 1
+    if last >= state.load_begin[lane] and state.room[state.load_link[last]] < FULL:
+        for part in (state.out_part[hop], state.in_part[hop]):
+            if part >= 0:
+                state.part_until[part] = max(state.part_until[part], end + state.hop_late[hop])
 
 
 def settle(state: Fluid, flow: int, gap: float) -> None:

@@ -19,6 +19,8 @@ class Fluid(NamedTuple):
     A hop is what flows of one size from a sender to a receiver have in common; flow `hop_begin[h] + k` is its step k.
     Those that wait for step k of a hop are the steps k + `child_shift` of its children. `out_part` and `in_part` are
     the sender's and the receiver's part of the collective (-1: none), of which each flow completes `out_count` flows.
+    `hop_late` is by how much parts end after a flow that leaves a full link of its receiver (ns; see turn_taking),
+    `part_until` the latest such end.
     `load_*` say what a byte on a lane takes of links (forward up to `data_end`, then for ACKs), `load_burst` how
     many bytes of the lane's flows may queue up before a link, `wait_*` a byte's time on each link back, `lane_half` the
     bytes of half a packet. `lane_alone` to `lane_slowest` are those of a Window, `lane_most` is the rate that it leaves
@@ -38,6 +40,7 @@ class Fluid(NamedTuple):
     out_count: Whole
     in_part: Whole
     in_count: Whole
+    hop_late: Real
     child_begin: Whole
     child_hop: Whole
     child_shift: Whole
@@ -91,6 +94,7 @@ class Fluid(NamedTuple):
     event_kind: Whole
     event_flow: Whole
     pending: Whole
+    part_until: Real
     ended: Whole
     clock: Real
     counts: Whole
@@ -144,6 +148,7 @@ class HopColumns(NamedTuple):
     out_count: list[int]
     in_part: list[int]
     in_count: list[int]
+    late: list[float]
     parents: list[Sequence[tuple[int, int]]]
     issued: list[int]
 
@@ -201,7 +206,7 @@ def begin(
     return Fluid(
         hop_begin=begins, hop_steps=hops.steps, hop_size=hops.size, hop_lane=hops.lane, hop_gap=hops.gap,
         release_gap=hops.release_gap, out_part=hops.out_part, out_count=hops.out_count, in_part=hops.in_part,
-        in_count=hops.in_count, child_begin=child_begin,
+        in_count=hops.in_count, hop_late=hops.late, child_begin=child_begin,
         child_hop=child_hop, child_shift=child_shift, released=filled(0, len(begins)),
         load_begin=lanes.load_begin, data_end=lanes.data_end, load_link=lanes.load_link, load_cost=lanes.load_cost,
         load_burst=lanes.load_burst, wait_begin=lanes.wait_begin, wait_link=lanes.wait_link,
@@ -219,5 +224,6 @@ def begin(
         peak_entered=filled(0, links), mark=filled(-1, links),
         touched=filled(0, links), event_time=filled(0.0, most + 1), event_order=filled(0, most + 1),
         event_kind=filled(0, most + 1), event_flow=filled(0, most + 1), pending=list(pending),
-        ended=filled(0, max(len(pending), 1)), clock=[0.0] * 3, counts=[0] * COUNTS,
+        part_until=filled(0.0, max(len(pending), 1)), ended=filled(0, max(len(pending), 1)), clock=[0.0] * 3,
+        counts=[0] * COUNTS,
     )  # fmt: skip

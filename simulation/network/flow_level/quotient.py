@@ -2,8 +2,9 @@
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 from simulation.network.flow_level.fluid_state import Fluid, HopColumns, Whole, begin
@@ -12,6 +13,7 @@ from simulation.network.flow_level.lanes import CostModel, LaneBook, SentFlows, 
 from simulation.network.flow_level.net import HopNet, Laid
 from simulation.network.flow_level.refine import Likeness
 
+EMPTY: Mapping[int, float] = MappingProxyType({})
 NOBODY = -1  # the kind of an NVSwitch, and its part of a collective
 
 
@@ -19,11 +21,11 @@ class Classes:
     """The kinds of hops and ranks of a partition, each with its first member.
 
     `hops_of_key[k]` are the kinds of hops of the k-th different collective; `leaving[h]` and `entering[h]` say how many
-    hops of a kind begin at one rank of the sender's kind and end at one of the receiver's.
+    hops of a kind begin at one rank of the sender's kind and end at one of the receiver's. `late`: see turn_taking.
     """
 
-    def __init__(self, net: HopNet, likeness: Likeness) -> None:
-        self.net, self.likeness = net, likeness
+    def __init__(self, net: HopNet, likeness: Likeness, late: Mapping[int, float] = EMPTY) -> None:
+        self.net, self.likeness, self.late = net, likeness, late
         self.first_hop: dict[int, int] = {}
         self._steps: int | None = None
         for number, colour in enumerate(likeness.hops):
@@ -85,7 +87,7 @@ class Builder:
 
     def __init__(self, classes: Classes) -> None:
         self.classes, self.book = classes, LaneBook()
-        self.columns = HopColumns([], [], [], [], [], [], [], [], [], [], [])
+        self.columns = HopColumns([], [], [], [], [], [], [], [], [], [], [], [])
         self.hops: dict[int, dict[int, int]] = {}
         self.parts: dict[tuple[int, int], int] = {}
         self.issued: dict[tuple[int, int], list[int]] = {}
@@ -110,6 +112,7 @@ class Builder:
         counts = [classes.entering.get(colour, 0) for colour in colours]
         columns.in_part.extend(self._parts(number, [classes.kind(hop.target) for hop in hops], hops, counts))
         columns.in_count.extend(counts)
+        columns.late.extend([classes.late.get(classes.first_hop[colour], 0.0) for colour in colours])
         columns.parents.extend([self._parents(number, *each) for each in zip(colours, hops, strict=True)])
         columns.issued.extend([int(sender != NOBODY) for sender in senders])
         for place, sender in enumerate(senders, first):

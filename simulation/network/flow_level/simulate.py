@@ -15,6 +15,7 @@ from simulation.network.flow_level.net import HopNet, Laid, all_different, check
 from simulation.network.flow_level.port_routes import FIRST_SPORT, PortRoutes
 from simulation.network.flow_level.quotient import NOBODY, AlikeLanes, Builder, Built, Classes, FlowLanes
 from simulation.network.flow_level.steady import undisturbed
+from simulation.network.flow_level.turn_taking import lateness
 from simulation.network.flow_level.twins import alike
 from simulation.network.flow_level.work import NOT_YET, Work
 from simulation.network.job import Job
@@ -253,9 +254,10 @@ def simulate(
 
 def _classes(net: HopNet, laid: Sequence[Laid] | None, ways: PortRoutes, job: Job, wishes: FlowWishes) -> Classes:
     """The flows that are alike, or each its own where it takes a way of its own or the wishes say so."""
+    late = lateness(net, ways, wishes.payload)
     if laid is None or wishes.apart:
-        return Classes(net, all_different(net, job.ranks, laid or ()))
-    return Classes(net, alike(net, laid, ways, _rank_kinds(job, wishes.slowness)))
+        return Classes(net, all_different(net, job.ranks, laid or ()), late)
+    return Classes(net, alike(net, laid, ways, _rank_kinds(job, wishes.slowness)), late)
 
 
 def _rank_kinds(job: Job, slowness: Mapping[int, float]) -> list[Hashable]:
@@ -359,14 +361,14 @@ class Undisturbed:
             return None
         where = self._lanes.classes.net.key_of[number], kind
         if where in self.where and where not in self.found:
-            built = _alone(self._lanes, *where, self._latency_ns)
-            self.found[where], self._took[where] = built, max(built.state.end)
+            built, ends = _alone(self._lanes, *where, self._latency_ns)
+            self.found[where], self._took[where] = built, max(*built.state.end, *ends.values())
             self.tell()
         return self._took.get(where)
 
 
-def _alone(lanes: AlikeLanes, key: int, kind: int, latency_ns: int) -> Built:
-    """One collective on its own, from the moment at which its ranks come to it."""
+def _alone(lanes: AlikeLanes, key: int, kind: int, latency_ns: int) -> tuple[Built, dict[tuple[int, int], float]]:
+    """One collective on its own, from the moment at which its ranks come to it, and the ends of their parts (ns)."""
     classes = lanes.classes
     builder = Builder(classes)
     colours = [each for each in classes.hops_of_key[key] if kind in classes.kinds_at(each)]
@@ -375,4 +377,4 @@ def _alone(lanes: AlikeLanes, key: int, kind: int, latency_ns: int) -> Built:
     work = Work(built, module, [], latency_ns, lambda *_: None)
     work.issue(0, kind, 0.0)
     work.run(lambda: None)
-    return built
+    return built, work.ends

@@ -72,7 +72,7 @@ def _cut(group: RankGroup, servers: int, local: int) -> RankGroup:
         members=tuple([rank for rank in group.members if rank in chosen]),
         servers=its,
         slots=tuple([slots[:local] for slots in group.slots[:servers]]),
-        switches=group.switches[: len(its)] if len(group.switches) == len(group.servers) else (),
+        switches=group.switches[: len(its) * group.planes],
     )
 
 

@@ -23,7 +23,7 @@ FEW_PACKETS, FEW_OF_MANY, FEW_AT_ONCE = 16, 100, 4
 # (docs/data/simulation/levels.csv) and of packets on some 300 random networks (test_mixed_networks.py keeps the worst).
 # Where packets are lost there is no such limit: one that nothing follows is sent again after a timeout.
 LONGER_PERCENT = {
-    MARKS: 285, PAUSES: 65, SHORT: 15, COLLISIONS: 30, DRIFT: 25, QUEUES: 25, WINDOWS: 15, SURE: 1,
+    MARKS: 285, PAUSES: 65, SHORT: 20, COLLISIONS: 30, DRIFT: 25, QUEUES: 25, WINDOWS: 15, SURE: 1,
 }  # fmt: skip
 SHORTER_PERCENT = {
     MARKS: 15, PAUSES: 40, SHORT: 20, COLLISIONS: 10, DRIFT: 15, QUEUES: 10, WINDOWS: 10, SURE: 1,

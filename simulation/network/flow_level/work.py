@@ -17,6 +17,7 @@ from simulation.network.turns import QueueOfRank
 TURN_NS = 1  # that a step takes besides its computation
 SLICE = 1 << 16  # events between two looks at Ctrl-C
 NOT_YET = -1.0
+GO_ON = -1  # planned for a rank, instead of the end of its part of a collective
 
 
 class _Worker:
@@ -51,7 +52,7 @@ class Work:
         self.workers: dict[int, _Worker] = {}
         self._orders: dict[int, list[int]] = {}
         self._parts = {part: where for where, part in built.parts.items()}
-        self._planned: list[tuple[float, int, int]] = []
+        self._planned: list[tuple[float, int, int, int]] = []
         self._order = 0
 
     def add(self, kind: int, program: list[JobPhase], slowness: float, team: int) -> None:
@@ -59,8 +60,8 @@ class Work:
         self.workers[kind] = _Worker(program, slowness, self._orders.setdefault(team, []))
         self._plan(0.0, kind)
 
-    def _plan(self, time: float, kind: int) -> None:
-        heappush(self._planned, (time, self._order, kind))
+    def _plan(self, time: float, kind: int, part: int = GO_ON) -> None:
+        heappush(self._planned, (time, self._order, kind, part))
         self._order += 1
 
     def run(self, tell: Callable[[], None]) -> bool:
@@ -69,8 +70,11 @@ class Work:
         clock, counts = state.clock, state.counts
         while self._planned or counts[ACTIVE] or counts[EVENTS]:
             while self._planned and self._planned[0][0] <= clock[NOW] + TOGETHER_NS:
-                time, _order, kind = heappop(self._planned)
-                self._advance(kind, max(time, clock[NOW] - TOGETHER_NS))
+                time, _order, kind, number = heappop(self._planned)
+                if number == GO_ON:
+                    self._advance(kind, max(time, clock[NOW] - TOGETHER_NS))
+                else:
+                    self._part_ended(number, kind, time)
             until = self._planned[0][0] if self._planned else FOREVER
             if counts[ACTIVE] or counts[EVENTS]:
                 self.flows.run(state, until, SLICE)
@@ -79,7 +83,11 @@ class Work:
             ended = [int(state.ended[place]) for place in range(counts[ENDED])]
             counts[ENDED] = 0
             for part in ended:
-                self._part_ended(*self._parts[part])
+                number, kind = self._parts[part]
+                if state.part_until[part] > clock[NOW] + TOGETHER_NS:
+                    self._plan(state.part_until[part], kind, number)
+                else:
+                    self._part_ended(number, kind, float(clock[NOW]))
             tell()
         return all(worker.ended >= 0 for worker in self.workers.values())
 
@@ -89,8 +97,7 @@ class Work:
         for worker in self.workers.values():
             worker.walked, worker.ended = worker.walked + time, worker.ended + time
 
-    def _part_ended(self, number: int, kind: int) -> None:
-        now = float(self.built.state.clock[NOW])
+    def _part_ended(self, number: int, kind: int, now: float) -> None:
         self.ends[number, kind] = now
         worker = self.workers.get(kind)
         if worker is None:

@@ -57,7 +57,7 @@ def state_of(sharing: Sharing, *, arrays: bool = False) -> Fluid:
     none, nothing = [0] * count, [0.0] * count
     columns = HopColumns(
         [1] * count, [size for size, _way in sharing.flows], lanes, nothing, nothing, none, [1] * count,
-        [-1] * count, none, [[] for _flow in lanes], [1] * count,
+        [-1] * count, none, nothing, [[] for _flow in lanes], [1] * count,
     )  # fmt: skip
     state = begin(columns, book.columns(), [count], [], filled if arrays else lambda value, count: [value] * count)
     return in_arrays(state) if arrays else state

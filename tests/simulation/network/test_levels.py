@@ -71,11 +71,14 @@ def starts_early(wanted: NetworkRequest, run: NetworkRun) -> int:
 
 
 @pytest.mark.parametrize("between", BETWEEN)
-@pytest.mark.parametrize(("servers", "size"), [([4, 2, 8], 1 << 16), ([2] * 6, 4 << 20)])
+@pytest.mark.parametrize(
+    ("servers", "size", "nvswitches"), [([4, 2, 8], 1 << 16, 1), ([2] * 6, 4 << 20, 1), ([4, 6], 4 << 20, 3)]
+)
 def test_sums_of_nvswitches_between_servers_wait_for_their_parts_and_for_no_more(
-    servers: list[int], size: int, between: str, tmp_path: Path
+    servers: list[int], size: int, nvswitches: int, between: str, tmp_path: Path
 ) -> None:
-    wanted = asked(network(servers, tmp_path), "AllReduce", 1 << 20, "--algorithm", "nvls", "--send-lat", "0")
+    path = network(servers, tmp_path, nvswitches=nvswitches)
+    wanted = asked(path, "AllReduce", 1 << 20, "--algorithm", "nvls", "--send-lat", "0")
     groups = groups_by_kind(
         ParallelSizes(ranks=sum(servers), per_server=1, tp=sum(servers)), wanted.fabric, original=False
     )
@@ -130,9 +133,22 @@ def test_a_gpu_that_lost_one_of_its_nvlinks_is_still_in_its_server(tmp_path: Pat
     whole = read(path).fabric
     path.write_text(path.read_text().replace("1 8 2400Gbps 0.000025ms 0\n", "").replace(" 40 H", " 39 H"))
     assert homes_of(read(path).fabric).server == homes_of(whole).server == [0] * 4 + [1] * 4
-    # The NVSwitch that adds is the first one with links to all.
-    assert homes_of(whole).switch == {0: 8, 1: 12} and homes_of(read(path).fabric).switch == {0: 9, 1: 12}
+    # NVSwitches with links to all add.
+    assert homes_of(whole).switches == {0: [8, 9, 10, 11], 1: [12, 13, 14, 15]}
+    assert homes_of(read(path).fabric).switches == {0: [9, 10, 11], 1: [12, 13, 14, 15]}
     assert fair_us(asked(path, "AllReduce", 1 << 20, "--algorithm", "nvls"))[0] > 0
+
+
+@pytest.mark.parametrize(("servers", "most"), [([8], 0.01), ([4, 4], 0.15)])
+def test_nvls_takes_as_long_over_four_nvswitches_as_over_one_of_their_bandwidth(
+    servers: list[int], most: float, tmp_path: Path
+) -> None:
+    found = []
+    for nvswitches in (1, 4):
+        path = network(servers, tmp_path, nvswitches=nvswitches)
+        path.write_text(path.read_text().replace("2400Gbps", f"{2400 // nvswitches}Gbps"), encoding="utf-8")
+        found.append(fair_us(asked(path, "AllReduce", 64 << 20, "--algorithm", "nvls"))[0])
+    assert found[1] == pytest.approx(found[0], rel=most)
 
 
 def test_without_an_nvswitch_that_all_gpus_of_a_server_reach_no_nvswitch_adds(tmp_path: Path) -> None:
@@ -140,7 +156,7 @@ def test_without_an_nvswitch_that_all_gpus_of_a_server_reach_no_nvswitch_adds(tm
     links = path.read_text().replace("1 8 2400Gbps 0.000025ms 0\n", "").replace("0 9 2400Gbps 0.000025ms 0\n", "")
     path.write_text(links.replace(" 24 H", " 22 H"))
     homes = homes_of(read(path).fabric)
-    assert homes.server == [0] * 4 + [1] * 4 and homes.switch == {1: 10}
+    assert homes.server == [0] * 4 + [1] * 4 and homes.switches == {1: [10, 11]}
     assert fair_us(asked(path, "AllReduce", 1 << 20, "--algorithm", "auto"))[0] > 0
 
 

@@ -31,8 +31,6 @@ from tests.simulation.network.flow_runs import Errors, FlowLevelRun, errors, flo
 from tests.simulation.network.recordings import DATA, arguments, recorded, recordings, request
 from tests.simulation.network.test_mixed_networks import RECORDED_LONGER
 
-# Queues of packets at the receivers, which last some packets beyond the fair end.
-PACKETS_LONGER = {"a2a16_16M_g16_H100_400": 0.6}
 # The flow level says marks, and ns-3 made none: the queue came to 3 % below the threshold.
 MARKED_IN_VAIN = {"tp16_rs64M_g16_H100_400"}
 SLOWER = {"seed_128_A100"}
@@ -61,8 +59,8 @@ def test_it_is_ns3s_time_within_half_a_percent_or_at_most_as_wrong_as_it_says(
     if weak != LOSSES:
         assert -SHORTER_PERCENT[weak] < longer(found) < LONGER_PERCENT[weak]
     if weak == SURE:
-        assert abs(found.makespan) < PACKETS_LONGER.get(name, 0.5)
-        assert abs(found.zero) < PACKETS_LONGER.get(name, 0.5)
+        assert abs(found.makespan) < 0.5
+        assert abs(found.zero) < 0.5
         assert abs(found.durations) < 1
 
 
@@ -169,7 +167,7 @@ def test_flows_or_windows_of_few_packets_are_as_far_from_the_packet_level_as_it_
         capsys.readouterr()
         assert main(["network", *words, "--level", level]) == 0
         found.append(json.loads(capsys.readouterr().out))
-    assert (found[0]["weakness"], found[0]["worst_longer_percent"]) == (SHORT, 15)
+    assert (found[0]["weakness"], found[0]["worst_longer_percent"]) == (SHORT, 20)
     longer = 100 * (found[1]["makespan_us"] / found[0]["makespan_us"] - 1)
     assert -found[0]["worst_shorter_percent"] <= longer <= found[0]["worst_longer_percent"]
 
