@@ -407,13 +407,10 @@ class Climb:
         before = {*record.out}
         with self._doubted(record, found):
             loaded, again = self._occasion(record, stage, tested, found)
-        failed = {case.name for case in loaded.record.cases if not case.verdict.is_measured}
-        if failed == {RAILS}:  # its rank 0 is of a suspect, and much that fails is put down to rank 0
-            record.not_run.append(_why(loaded))
-            again = _without_failure(RAILS, again)
+        is_measured, again = _but_rails(record, loaded, again)
         both, once = agreed(found, again)
         once = {host: said for host, said in once.items() if host not in record.out}
-        if loaded.record.verdict.is_measured or failed == {RAILS}:
+        if is_measured:
             _append(record.unsteady, once)
         elif self._room < 1:
             self._leave_in_doubt(record, found | once, self._is_spent)
@@ -624,10 +621,15 @@ def _add_reasons(record: RungRecord, *reasons: str) -> None:
     record.reasons += filter(None, reasons)
 
 
-def _without_failure(case: str, suspects: Suspects) -> Suspects:
-    """The suspects without what the failure of a case says of them; those of whom nothing else is said are none."""
-    kept = {host: [each for each in said if not each.startswith(f"{case}: ")] for host, said in suspects.items()}
-    return {host: said for host, said in kept.items() if said}
+def _but_rails(record: RungRecord, run: LoadedRun, found: Suspects) -> tuple[bool, Suspects]:
+    """Whether a run measured all cases but RAILS, and the suspects without what the failure of RAILS says of them: its
+    rank 0 is of a suspect, and much that fails is put down to rank 0. That it failed is noted.
+    """
+    if {case.name for case in run.record.cases if not case.verdict.is_measured} != {RAILS}:
+        return run.record.verdict.is_measured, found
+    record.not_run.append(_why(run))
+    kept = {host: [each for each in said if not each.startswith(f"{RAILS}: ")] for host, said in found.items()}
+    return True, {host: said for host, said in kept.items() if said}
 
 
 def _why(run: LoadedRun) -> str:

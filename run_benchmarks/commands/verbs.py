@@ -3,12 +3,14 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from common.command_line import FORCE, FunctionVerb, VerbParser, new_path
 from common.errors import MistakeList, input_problem
 from common.summary import Answer
 from run_benchmarks.commands.options import (
     DEFAULT_TEST,
+    Request,
     add_files,
     add_run_and_files,
     add_selection,
@@ -18,6 +20,9 @@ from run_benchmarks.commands.options import (
 from run_benchmarks.console.console import complain, say
 from run_benchmarks.console.language import words
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_PASS, EXIT_USAGE
+
+if TYPE_CHECKING:  # the start of a command does not need it
+    from run_benchmarks.settings.settings import Settings
 
 RUN_ID_SLOT = "run<timestamp>"
 
@@ -241,26 +246,32 @@ def _accept(arguments: argparse.Namespace) -> Answer | int:
     return Answer(lambda: record, exit_code=code) if record is not None else code
 
 
-def _clean(arguments: argparse.Namespace) -> Answer:
-    from run_benchmarks.commands import cleaning
+def _to_clean(asked: Request, run_id: str) -> "tuple[Path, Settings]":
+    """The folder of a run that is to be cleaned, and its settings."""
     from run_benchmarks.commands.run_reference import existing_run, find_run, settings_of
-    from run_benchmarks.hosts.slurm.absence import answered
-    from run_benchmarks.hosts.slurm.node_names import expanded
-    from run_benchmarks.session.allocation import allocated, leave_queue
-    from run_benchmarks.session.preparation import connected, prepare
-    from run_benchmarks.session.run_folder import OWNER_FILE, RUN_ID, owner_of, result_root
-    from run_benchmarks.settings.host_selection import selected
-    from run_benchmarks.state.journal import noted_job, recorded_hosts
+    from run_benchmarks.session.run_folder import RUN_ID, result_root
+    from run_benchmarks.state.journal import recorded_hosts
 
-    asked, run_id = asked_for(arguments), arguments.run_id
     folder = existing_run(run_id, asked.test_conf, DEFAULT_TEST)
     if folder is None and not RUN_ID.fullmatch(Path(run_id).name):
         find_run(run_id, asked.test_conf, DEFAULT_TEST)
     if folder is None or recorded_hosts(folder) is None:  # a run of another head node, or one that has no journal yet
         settings = asked.settings()
-        folder = folder or result_root(settings) / run_id
-    else:
-        settings = settings_of(folder, asked.cluster_conf, asked.test_conf)
+        return folder or result_root(settings) / run_id, settings
+    return folder, settings_of(folder, asked.cluster_conf, asked.test_conf)
+
+
+def _clean(arguments: argparse.Namespace) -> Answer:
+    from run_benchmarks.commands import cleaning
+    from run_benchmarks.hosts.slurm.absence import answered
+    from run_benchmarks.hosts.slurm.node_names import expanded
+    from run_benchmarks.session.allocation import allocated, leave_queue
+    from run_benchmarks.session.preparation import connected, prepare
+    from run_benchmarks.session.run_folder import OWNER_FILE, owner_of
+    from run_benchmarks.settings.host_selection import selected
+    from run_benchmarks.state.journal import noted_job, recorded_hosts
+
+    folder, settings = _to_clean(asked_for(arguments), arguments.run_id)
     owner = owner_of(folder.parent) if (folder.parent / OWNER_FILE).is_file() else ""
     planned = prepare(selected(settings, recorded_hosts(folder)), folder.name).named(folder.name, owner)
     cleaning.check_run(folder, planned.plan)

@@ -2,7 +2,7 @@
 
 import argparse
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -176,14 +176,8 @@ def _inference(arguments: argparse.Namespace) -> Summary:
     from simulation.predict.machine import machines
 
     _check_inference(arguments)
-    no_column = (*inference.OF_TRAINING, "dp", "micro_batches")
-    given = [(getattr(arguments, f"row_{key}") or "").split(",") for key in ("mbs", "seq")]
-    lists = [[word.strip() for word in words] for words in given]
     phases = PHASES if arguments.phase == BOTH else (arguments.phase,)
-    rows = []
-    for batch, length in dict.fromkeys(product(*lists)):
-        its = {**vars(arguments), "row_mbs": batch or None, "row_seq": length or None}
-        rows.append(described_row(argparse.Namespace(**its), no_column))
+    rows = [*_rows_of_passes(arguments)]
     jobs = [job_of(row, arguments.model or str(arguments.job)) for row in rows]
     found = [inference.one_pass(job, machines()[job.gpu], phase) for phase in phases for job in jobs]
     lines = [inference.text([each for each in found if each.phase == phase]) for phase in phases]
@@ -196,6 +190,17 @@ def _inference(arguments: argparse.Namespace) -> Summary:
         files.append((arguments.report, inference_page.html(found, text)))
     write_all(files)
     return Summary(text, {**inference.data(found), "without_effect": [*idle]})
+
+
+def _rows_of_passes(arguments: argparse.Namespace) -> Iterator[dict[str, str]]:
+    """The columns of a pass of every batch and length."""
+    from simulation.predict import inference
+
+    no_column = (*inference.OF_TRAINING, "dp", "micro_batches")
+    given = [(getattr(arguments, f"row_{key}") or "").split(",") for key in ("mbs", "seq")]
+    for batch, length in dict.fromkeys(product(*([word.strip() for word in words] for words in given))):
+        its = {**vars(arguments), "row_mbs": batch or None, "row_seq": length or None}
+        yield described_row(argparse.Namespace(**its), no_column)
 
 
 def _idle_of_passes(

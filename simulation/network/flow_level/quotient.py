@@ -112,12 +112,16 @@ class Builder:
         counts = [classes.entering.get(colour, 0) for colour in colours]
         columns.in_part.extend(self._parts(number, [classes.kind(hop.target) for hop in hops], hops, counts))
         columns.in_count.extend(counts)
-        columns.late.extend([classes.late.get(classes.first_hop[colour], 0.0) for colour in colours])
+        columns.late.extend(self._late(colours))
         columns.parents.extend([self._parents(number, *each) for each in zip(colours, hops, strict=True)])
         columns.issued.extend([int(sender != NOBODY) for sender in senders])
         for place, sender in enumerate(senders, first):
             if sender != NOBODY:
                 self.issued.setdefault((number, sender), []).append(place)
+
+    def _late(self, colours: Sequence[int]) -> list[float]:
+        """How much later than its fair end each hop of these kinds ends."""
+        return [self.classes.late.get(self.classes.first_hop[colour], 0.0) for colour in colours]
 
     def _parents(self, number: int, colour: int, hop: Hop) -> Sequence[tuple[int, int]]:
         if not hop.parents:
