@@ -196,11 +196,10 @@ def _rows_of_passes(arguments: argparse.Namespace) -> Iterator[dict[str, str]]:
     """The columns of a pass of every batch and length."""
     from simulation.predict import inference
 
-    no_column = (*inference.OF_TRAINING, "dp", "micro_batches")
     given = [(getattr(arguments, f"row_{key}") or "").split(",") for key in ("mbs", "seq")]
     for batch, length in dict.fromkeys(product(*([word.strip() for word in words] for words in given))):
         its = {**vars(arguments), "row_mbs": batch or None, "row_seq": length or None}
-        yield described_row(argparse.Namespace(**its), no_column)
+        yield described_row(argparse.Namespace(**its), inference.NO_COLUMNS)
 
 
 def _idle_of_passes(
@@ -219,9 +218,8 @@ def _idle_of_passes(
         passes = (inference.one_pass(job, machines()[job.gpu], phase) for phase in phases)
         return [(each.ms, each.classes, each.memory) for each in passes]
 
-    no_column = {*inference.OF_TRAINING, "dp", "micro_batches", "sp"}
-    others = [key for key in _given(arguments) if key not in no_column]
-    dropped = [key for key in said if key in no_column and is_asked(said[key])]
+    others = [key for key in _given(arguments) if key not in inference.NO_COLUMNS]
+    dropped = [key for key in said if key in inference.NO_COLUMNS and is_asked(said[key])]
     return [*dropped, *idle_columns(others, rows, figures)]
 
 

@@ -19,6 +19,8 @@ from workloads.job.weights import layers_of, stage_weights
 
 OF_TRAINING = ("gbs", "vpp", "cp", "recompute", "fsdp", "overlap")
 """Columns of a job that no pass without gradients has."""
+NO_COLUMNS = (*OF_TRAINING, "dp", "micro_batches", "sp")
+"""Those, and what follows from them or divides a sequence, which nothing does in a pass."""
 AGREES = {"dense": 12, "prefill": 55, "decode": 20}
 """In %: nine of ten of AIConfigurator's estimates from the same tables lie this near; dense, and by phase with experts,
 of which its engines differ by more (test_inference.py).

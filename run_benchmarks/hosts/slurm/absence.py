@@ -25,8 +25,14 @@ class SilentSlurmError(ClusterDynoError):
 
 def of_slurmctld(error: ClusterDynoError) -> bool:
     """Whether an error comes of a slurmctld that did not answer."""
+    cause = _of_slurm(error)
+    return cause is not None and cause.is_away
+
+
+def _of_slurm(error: ClusterDynoError) -> SlurmError | None:
+    """The error of a command of Slurm: the error itself, or its cause."""
     cause = error if isinstance(error, SlurmError) else error.__cause__
-    return isinstance(cause, SlurmError) and cause.is_away
+    return cause if isinstance(cause, SlurmError) else None
 
 
 @contextmanager
@@ -39,8 +45,8 @@ def answered(then: str = "do it again once `scontrol ping` answers") -> Iterator
     try:
         yield
     except ClusterDynoError as error:
-        cause = error if isinstance(error, SlurmError) else error.__cause__
-        if not isinstance(cause, SlurmError) or not (cause.is_away or cause.is_unknown):
+        cause = _of_slurm(error)
+        if cause is None or not (cause.is_away or cause.is_unknown):
             raise
         said = cause.detail.splitlines()[-1]
         raise SilentSlurmError(f"Slurm does not answer: {said}; nothing is lost: {then}") from error

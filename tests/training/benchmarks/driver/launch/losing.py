@@ -151,35 +151,61 @@ def busy() -> Iterator[None]:
             os.waitpid(pid, 0)
 
 
-def lose(folder: Path, seed: int, port: int) -> dict[str, object]:
-    """One round in which a rank is killed: what was drawn, the failures of each node, and who is blamed."""
-    draw = random.Random(seed)
+@dataclass(frozen=True, kw_only=True)
+class Draw:
+    """The draws of a round: its nodes and their ranks, who is killed when, and who stands still meanwhile."""
+
+    seed: int
+    nodes: int
+    per_node: int
+    crowded: bool
+    own_store: bool
+    victim: int
+    moment: float
+    standing: int | None
+    phases: list[float]
+
+
+def drawn(draw: random.Random, seed: int) -> Draw:
+    """The next round."""
     nodes, per_node = draw.choice([(1, 2), (1, 2), (1, 3), (2, 1), (2, 2)])
     world, crowded = nodes * per_node, draw.random() < 0.3
     own_store = draw.random() < 0.3
     victim, moment = draw.randrange(world), draw.uniform(0, WITHIN_S)
     standing = draw.randrange(world) if draw.random() < 0.3 else None
-    phases = [draw.uniform(0, POLL_S) for _ in range(nodes)]
-    if own_store:
-        port = free_port()
-    ready, go = os.pipe()
+    return Draw(
+        seed=seed,
+        nodes=nodes,
+        per_node=per_node,
+        crowded=crowded,
+        own_store=own_store,
+        victim=victim,
+        moment=moment,
+        standing=None if standing == victim else standing,
+        phases=[draw.uniform(0, POLL_S) for _ in range(nodes)],
+    )
+
+
+def started(its: Draw, folder: Path, port: int, ready: int, go: int) -> list[Rank]:
+    """The ranks, which wait until the pipe from `go` to `ready` is closed."""
     made = []
-    for number in range(world):
-        node = folder / f"node{number // per_node}"
+    for number in range(its.nodes * its.per_node):
+        server, local = divmod(number, its.per_node)
+        node = folder / f"node{server}"
         node.mkdir(parents=True, exist_ok=True)
         error_file = node / f"error{number}.json"
         environment = {
             "RANK": str(number),
-            "WORLD_SIZE": str(world),
-            "LOCAL_RANK": str(number % per_node),
-            "LOCAL_WORLD_SIZE": str(per_node),
-            "GROUP_RANK": str(number // per_node),
-            "GROUP_WORLD_SIZE": str(nodes),
+            "WORLD_SIZE": str(its.nodes * its.per_node),
+            "LOCAL_RANK": str(local),
+            "LOCAL_WORLD_SIZE": str(its.per_node),
+            "GROUP_RANK": str(server),
+            "GROUP_WORLD_SIZE": str(its.nodes),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
             "GLOO_SOCKET_IFNAME": "lo",
-            "TORCHELASTIC_USE_AGENT_STORE": str(not own_store),
-            "TORCHELASTIC_RESTART_COUNT": str(seed),
+            "TORCHELASTIC_USE_AGENT_STORE": str(not its.own_store),
+            "TORCHELASTIC_RESTART_COUNT": str(its.seed),
             "TORCHELASTIC_RUN_ID": "none",
             processes.ERROR_FILE_ENV: str(error_file),
             SOCKET_ENV: str(node / "ranks"),
@@ -187,64 +213,82 @@ def lose(folder: Path, seed: int, port: int) -> dict[str, object]:
         if (pid := os.fork()) == 0:
             os.close(go)
             be_rank(environment, node, ready)
-        made.append(Rank(local_rank=number % per_node, rank=number, pid=pid, error_file=error_file))
+        made.append(Rank(local_rank=local, rank=number, pid=pid, error_file=error_file))
+    return made
+
+
+def kill(draw: random.Random, its: Draw, made: list[Rank], go: int) -> None:
+    """Let the ranks begin and kill the victim at its moment, while another may stand still."""
+    began = time.monotonic()
+    os.close(go)
+    if its.standing is not None:
+        time.sleep(its.moment * draw.random())
+        made[its.standing].send(signal.SIGSTOP)
+    time.sleep(max(0.0, began + its.moment - time.monotonic()))
+    made[its.victim].send(signal.SIGKILL)
+    if its.standing is not None:
+        time.sleep(draw.uniform(0, STANDS_S))
+        made[its.standing].send(signal.SIGCONT)
+
+
+def lose(folder: Path, seed: int, port: int) -> dict[str, object]:
+    """One round in which a rank is killed: what was drawn, the failures of each node, and who is blamed."""
+    draw = random.Random(seed)
+    its = drawn(draw, seed)
+    ready, go = os.pipe()
+    made = started(its, folder, free_port() if its.own_store else port, ready, go)
     os.close(ready)
     with contextlib.ExitStack() as stack:
         places = []
-        for number in range(nodes):
+        for number, phase in enumerate(its.phases):
             where = folder / f"node{number}"
             watch = stack.enter_context(RankWatch(where, where))
-            own = made[number * per_node : (number + 1) * per_node]
-            places.append(Node(folder=where, watch=watch, ranks=own, phase_s=phases[number]))
-        if crowded:
+            own = made[number * its.per_node : (number + 1) * its.per_node]
+            places.append(Node(folder=where, watch=watch, ranks=own, phase_s=phase))
+        if its.crowded:
             stack.enter_context(busy())
-        began = time.monotonic()
-        os.close(go)
-        if standing is not None and standing != victim:
-            time.sleep(moment * draw.random())
-            made[standing].send(signal.SIGSTOP)
-        time.sleep(max(0.0, began + moment - time.monotonic()))
-        made[victim].send(signal.SIGKILL)
-        if standing is not None and standing != victim:
-            time.sleep(draw.uniform(0, STANDS_S))
-            made[standing].send(signal.SIGCONT)
+        kill(draw, its, made, go)
         # The node of the rank that was killed first; the others have 5 s to notice by themselves.
-        for place in sorted(places, key=lambda place: made[victim] not in place.ranks):
+        for place in sorted(places, key=lambda place: made[its.victim] not in place.ranks):
             place.attend()
-        failures = {place.folder.name: place.record() for place in places}
+        failures = [place.record() for place in places]
+    return told(its, places, failures)
+
+
+def told(its: Draw, places: list[Node], failures: list[list[RankFailure]]) -> dict[str, object]:
+    """The line that is printed of a round, from the failures of each node."""
     outcomes = [
         NodeOutcome(
             node=node_plan(f"node{number}", number, [each.rank for each in place.ranks]),
             folder=place.folder,
-            exit_code=failures[place.folder.name][0].shell_code if failures[place.folder.name] else 0,
+            exit_code=found[0].shell_code if found else 0,
         )
-        for number, place in enumerate(places)
+        for number, (place, found) in enumerate(zip(places, failures, strict=True))
     ]
     logs = {log.rank: log for outcome in outcomes for log in outcome.rank_logs()}
     blamed = first_failure(outcomes, logs, timed_out=False)
     return {
-        "seed": seed,
-        "nodes": nodes,
-        "ranks": per_node,
-        "moment": round(moment, 3),
-        "own_store": own_store,
-        "victim": victim,
+        "seed": its.seed,
+        "nodes": its.nodes,
+        "ranks": its.per_node,
+        "moment": round(its.moment, 3),
+        "own_store": its.own_store,
+        "victim": its.victim,
         "blamed": None if blamed is None else blamed.rank,
         "message": None if blamed is None else blamed.message[-300:],
-        "others": [
-            {
-                "rank": each.rank,
-                "stopped": each.stopped,
-                "lost_peer": each.lost_peer,
-                "waited": each.waited,
-                "in_communication": each.in_communication,
-                "code": each.exit_code if each.signal is None else each.signal,
-                "message": each.message.strip().splitlines()[-1][:400],
-            }
-            for found in failures.values()
-            for each in found
-            if each.rank != victim
-        ],
+        "others": [_of_other(each) for found in failures for each in found if each.rank != its.victim],
+    }
+
+
+def _of_other(failure: RankFailure) -> dict[str, object]:
+    return {
+        "rank": failure.rank,
+        "stopped": failure.stopped,
+        "lost_peer": failure.lost_peer,
+        "waited": failure.waited,
+        "in_communication": failure.in_communication,
+        "code": failure.exit_code if failure.signal is None else failure.signal,
+        "message": failure.message.strip().splitlines()[-1][:400],
     }
 
 
