@@ -95,10 +95,6 @@ measured_tests() { # as tests; below fail_under of pyproject.toml it fails. `cov
     tests "$@" -n 4 --no-torch --ignore=tests/docs --ignore=tests/scripts --cov --cov-report=
 }
 
-collection() { # of all tests: what is wrong, or how many there are
-    "$bin/python" -m pytest --collect-only -q | tail -n 3 | cut -c 1-200
-}
-
 files_marked() { # files_marked MARKER: whose tests have it; to collect all others takes as long as some tests
     grep -rlE --include='test_*.py' "pytest\.mark\.$1\b" tests
 }
@@ -204,8 +200,6 @@ if [ "$what" = nightly ]; then
     export CLUSTERDYNO_NIGHTLY=1
 fi
 if [ -n "$is_whole" ]; then
-    # So that no worker has to compile tests and product again, and what cannot be collected is said at once.
-    step "collection" collection
     [ -n "${making:-}" ] || printf '\n== the cluster tests will be skipped: they need %s\n' "$lacking"
     # Four workers on two cores: tests of faults wait most of their time, those of workloads compute (tests/workers.py).
     # Budgets are for the samples of make test; nightly draws many more.

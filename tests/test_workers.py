@@ -1,6 +1,7 @@
 """Files with hosts run on few workers, beside others that compute, and wait on none for what hosts are made of."""
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import pytest
 from xdist.remote import Producer
 
 from tests.beside import Images
-from tests.workers import Scheduler, has_hosts
+from tests.workers import Scheduler, Workers, has_hosts, import_first, share
 
 HOSTS = "import pytest\n\npytestmark = pytest.mark.cluster\n"
 
@@ -93,3 +94,43 @@ def test_files_with_hosts_are_known_by_their_marker() -> None:
     root = Path(__file__).parent
     assert has_hosts(root / "cluster/test_run.py") and has_hosts(root / "container/test_distribute.py")
     assert not has_hosts(root / "test_imports.py") and not has_hosts(Path(__file__))
+
+
+def test_each_file_is_imported_first_by_one_worker() -> None:
+    files = [Path(f"test_{number}.py") for number in range(10)]
+    shares = [share(files, number, 4) for number in range(4)]
+    assert [file for each in shares for file in each] == files
+    assert {len(each) for each in shares} == {2, 3}
+
+
+def test_a_file_that_cannot_be_imported_keeps_none_of_the_others_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    texts = {
+        "fails": "1 / 0",
+        "leaves": "raise SystemExit",
+        "skips": "import pytest; pytest.skip(allow_module_level=True)",
+    }
+    for name, text in {**texts, "works": ""}.items():
+        (tmp_path / f"test_first_{name}.py").write_text(text)
+    names = [f"test_first_{name}" for name in (*texts, "works")]
+    import_first([tmp_path / f"{name}.py" for name in names], tmp_path)
+    assert [name for name in names if sys.modules.pop(name, None)] == ["test_first_works"]
+
+
+def test_a_worker_begins_with_its_share_of_what_is_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what the session ignores; the process that gives the files out imports none."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("tests.workers.ROOT", tmp_path)
+    names = [f"test_share_{number}" for number in range(5)]
+    for name in names:
+        (tmp_path / f"{name}.py").write_text("")
+    hook = SimpleNamespace(pytest_ignore_collect=lambda collection_path, config: collection_path.stem == names[0])
+    config = SimpleNamespace(hook=hook, args=[str(tmp_path)], invocation_params=SimpleNamespace(dir=Path.cwd()))
+    session = cast(pytest.Session, SimpleNamespace(config=config))
+    Workers(None).pytest_collection(session)
+    assert not sys.modules.keys() & set(names)
+    config.workerinput = {"workerid": "gw1", "workercount": 2}
+    Workers(None).pytest_collection(session)
+    assert [name for name in names if sys.modules.pop(name, None)] == names[3:]

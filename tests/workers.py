@@ -4,12 +4,18 @@ A pytest plugin of tests/conftest.py for `--dist loadfile`. A worker keeps a bed
 tests of hosts cost as many beds as there are workers that run some. They wait most of their time, others compute most
 of theirs: on two cores two of each kind are busy all the time, four of one kind leave a core idle or overloaded.
 Until what hosts are made of is there (tests/beside.py), every worker takes files without them.
+
+Each worker collects all tests. From a fresh clone half of that is pytest's rewriting of their asserts, which lands in
+bytecode files: each begins with another share of the files and finds the others' written.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,11 +67,38 @@ class Scheduler(LoadFileScheduling):  # type: ignore[misc]
         return int(node.gateway.id.removeprefix("gw")) % count < count - max(1, count // COMPUTES)
 
 
+def share(files: Sequence[Path], number: int, count: int) -> Sequence[Path]:
+    """What worker `number` of `count` imports first: each file is in the share of one."""
+    return files[number * len(files) // count : (number + 1) * len(files) // count]
+
+
+def import_first(files: Sequence[Path], root: Path) -> None:
+    """Import files below `root`. One that cannot be imported is told of when it is collected."""
+    for file in files:
+        # A module may leave by SystemExit, or skip itself, which is no Exception either.
+        with contextlib.suppress(Exception, SystemExit, pytest.skip.Exception):
+            importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts))
+
+
 class Workers:
     """The plugin. images: what makes the hosts' images, where that is done beside the tests."""
 
     def __init__(self, images: Images | None) -> None:
         self._images = images
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self, session: pytest.Session) -> None:
+        """Import this worker's share of the folders that are collected."""
+        config = session.config
+        given: dict[str, str | int] | None = getattr(config, "workerinput", None)
+        if given is None:
+            return
+        folders = [config.invocation_params.dir / argument for argument in config.args]
+        found = sorted(file for folder in folders for file in folder.rglob("test_*.py") if file.is_relative_to(ROOT))
+        ignored = config.hook.pytest_ignore_collect
+        files = [file for file in found if not ignored(collection_path=file, config=config)]
+        number = int(str(given["workerid"]).removeprefix("gw")) % int(given["workercount"])
+        import_first(share(files, number, int(given["workercount"])), ROOT)
 
     @pytest.hookimpl(tryfirst=True, optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Producer) -> Scheduler | None:
