@@ -30,7 +30,7 @@ DEV_FILES := $(RUN_FILES) $(wildcard requirements/dev.* requirements/chakra.* re
 
 export PIP_ARGS TORCH_ARGS
 
-.PHONY: help run test quick coverage nightly matrix bench accelerator docs lint clean
+.PHONY: help run test quick coverage nightly matrix bench accelerator docs lint clean base-image
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -40,7 +40,7 @@ run: $(VENV)/.installed-run
 
 test:
 	tests/cluster/setup.sh
-	$(MAKE) --no-print-directory $(VENV)/.installed-dev
+	$(MAKE) --no-print-directory -j 2 $(VENV)/.installed-dev $(if $(PACKAGE),,base-image)
 	scripts/check.sh $(VENV) $(if $(PACKAGE),package $(PACKAGE),test)
 
 quick: $(VENV)/.installed-dev
@@ -51,7 +51,7 @@ coverage: $(VENV)/.installed-dev
 
 nightly:
 	tests/cluster/setup.sh
-	$(MAKE) --no-print-directory $(VENV)/.installed-dev
+	$(MAKE) --no-print-directory -j 2 $(VENV)/.installed-dev base-image
 	scripts/check.sh $(VENV) nightly
 
 matrix:
@@ -72,6 +72,10 @@ accelerator: $(VENV)/.installed-run
 
 docs: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m tests.docs.site
+
+# pip works on one core.
+base-image: | $(VENV)/bin/pip
+	$(VENV)/bin/python -m tests.cluster.images
 
 $(VENV)/bin/pip:
 	scripts/make_venv.sh $(VENV) $(PYTHON)

@@ -6,6 +6,7 @@ A site without Internet access makes both on a machine that has it and carries t
     python -m tests.cluster wheelhouse      # a folder: WHEELHOUSE = "FOLDER" in test_conf.py
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.cluster import engine
+from tests.cluster.needs import missing
 from tests.cluster.system import TestBedError, run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -73,6 +74,8 @@ def load_base_image(socket: Path) -> None:
     Raises:
         TestBedError: the tar could not be made or the engine refused it.
     """
+    from tests.cluster import engine  # which needs more than Python alone
+
     tar = base_image_tar()
     client = engine.connect(socket, timeout=300)
     try:
@@ -136,3 +139,17 @@ def _locked_versions(requirements: Path) -> list[str]:
         line for lock in locks if lock.is_file() and lock != requirements for line in lock.read_text().splitlines()
     ]
     return [line.removesuffix("\\").strip() for line in lines if "==" in line and not line.startswith((" ", "#"))]
+
+
+def main() -> None:
+    """Make the base image's tar where hosts can be made, with Python alone: beside the installing of what others need.
+
+    A failure is told by `python -m tests.cluster base-image`, which tries again.
+    """
+    if not missing():
+        with contextlib.suppress(TestBedError):
+            base_image_tar()
+
+
+if __name__ == "__main__":
+    main()

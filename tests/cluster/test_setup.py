@@ -129,3 +129,10 @@ def test_a_download_that_fails_leaves_the_wheelhouse_as_it_was(requirements: Pat
         images.make_wheelhouse(folder)
     assert [path.name for path in folder.glob("*.whl")] == ["first-1.0-py3-none-any.whl"]
     assert [path.name for path in folder.parent.iterdir()] == ["wheelhouse"]
+
+
+def test_the_base_image_needs_python_alone() -> None:
+    """It is made while packages are being installed."""
+    argv = [sys.executable, "-S", "-c", "from tests.cluster.images import main"]
+    done = subprocess.run(argv, cwd=images.REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -53,7 +53,7 @@ def test_the_tests_pass_where_signals_are_ignored(tmp_path: Path) -> None:
 # Stands for the Python of the virtual environment: what makes images waits or fails, a session of tests waits for them.
 PYTHON = """#!/bin/sh
 case "$*" in
-*needs | *collect-only* | -c*) ;;
+*needs | -c*) ;;
 *base-image) {images} ;;
 *-m\\ pytest*)
     echo "a session of $*"
@@ -200,3 +200,26 @@ def test_what_failed_runs_once_more_alone_and_is_named(text: str, again: int, tm
     assert (f"the {again} that failed, once more and alone" in result.stdout) is bool(again)
     assert ("\nALONE  tests/sample/test_some.py::test_by_chance\n" in result.stdout) is (again == 1)
     assert again == 0 or "test_that_passes" not in result.stdout.partition("once more and alone")[2]
+
+
+def test_the_base_image_is_made_while_packages_are_installed(tmp_path: Path) -> None:
+    """Each waits for the other here, and the checks come after both."""
+    wait = "while [ ! -f %s ]; do sleep 0.05; done"
+    programs = {
+        "tests/cluster/setup.sh": "",
+        "scripts/make_venv.sh": "",
+        "scripts/install.sh": f"touch installing; {wait % 'image'}",
+        "venv/bin/pip": "",
+        "venv/bin/python": f'[ "$*" = "-m tests.cluster.images" ] && {wait % "installing"} && touch image',
+        "scripts/check.sh": '[ -f image ] && [ -f venv/.installed-dev ] && echo "checked: $*"',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    shutil.copytree(CHECK.parents[1] / "requirements", tmp_path / "requirements")
+    shutil.copy(CHECK.parents[1] / "Makefile", tmp_path)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = ["timeout", "60", "make", "VENV=venv", "test"]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0 and "checked: venv test" in result.stdout, result.stdout + result.stderr
