@@ -89,7 +89,7 @@ def _has_inner(name: str, mount_points: tuple[str, ...]) -> bool:
 
 
 def _is_case_config(parts: list[str], beside: list[str]) -> bool:
-    """Whether it is a case config, or the base.py that those of a benchmark begin with; `beside`: files of its folder."""
+    """Whether it is a case config, or the base.py that a benchmark's begin with; `beside`: the files of its folder."""
     is_base = parts[-1] == BASE_CONFIG and CONFIG_CLASS in beside
     return is_base or (len(parts) >= 5 and (parts[-5], parts[-2]) == CASE_CONFIGS)
 
