@@ -25,9 +25,9 @@ def test_the_site_builds_and_what_is_wrong_with_a_page_is_named(tmp_path: Path) 
     By day most pages have their headings alone: what they generate and their links have tests of their own.
     """
     pages = Path(shutil.copytree(ROOT / "docs", tmp_path / "docs"))
-    for page in () if NIGHTLY else pages.rglob("*.md"):
-        if page.stem != "metrics":
-            page.write_text(headings(page.read_text(encoding="utf-8")), encoding="utf-8")
+    for file in () if NIGHTLY else pages.rglob("*.md"):
+        if file.stem != "metrics":
+            file.write_text(headings(file.read_text(encoding="utf-8")), encoding="utf-8")
     with (pages / "reference" / "metrics.md").open("a") as page:
         page.write("\n[a](settings.md#gone) [b](gone.md) [c](#here)\n\n![d](https://elsewhere.example/d.png)\n")
     (pages / "orphan.md").write_text("# No page leads here\n")
