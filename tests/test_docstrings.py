@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from common.garbage import without_collection
 from tests.product import PACKAGES, ROOT
 
 MAX_LENGTH = 120
@@ -48,20 +49,21 @@ def modules() -> dict[Path, ast.Module]:
     """Every importable module; a case config stands in a folder whose name has a hyphen and is data."""
     files = (file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py")))
     relative = (file.relative_to(ROOT) for file in files)
-    return {file: ast.parse((ROOT / file).read_text()) for file in relative if all(map(str.isidentifier, _parts(file)))}
+    own = [file for file in relative if all(map(str.isidentifier, _parts(file)))]
+    with without_collection():
+        return {file: ast.parse((ROOT / file).read_text()) for file in own}
 
 
 def _parts(file: Path) -> tuple[str, ...]:
     return file.with_suffix("").parts
 
 
-def docstrings() -> Iterator[tuple[str, str]]:
+@functools.cache
+def docstrings() -> list[tuple[str, str]]:
     """Place (file:line) and text of every docstring."""
-    for file, module in modules().items():
-        for node in ast.walk(module):
-            text = ast.get_docstring(node) if isinstance(node, Documented) else None
-            if text is not None:
-                yield f"{file}:{getattr(node, 'lineno', 1)}", text
+    nodes = ((file, node) for file, module in modules().items() for node in ast.walk(module))
+    found = ((file, node, ast.get_docstring(node)) for file, node in nodes if isinstance(node, Documented))
+    return [(f"{file}:{getattr(node, 'lineno', 1)}", text) for file, node, text in found if text is not None]
 
 
 def notes() -> Iterator[tuple[str, str]]:

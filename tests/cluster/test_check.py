@@ -102,6 +102,7 @@ def test_a_host_without_docker_is_named(controller: Controller, tmp_path: Path) 
         assert f"{bare.hosts[0].address}: docker: found no docker command" in answer.output
 
 
+@pytest.mark.nightly
 def test_a_stopped_engine_is_named(controller: Controller, testbed: TestBed) -> None:
     testbed.hosts[1].stop_engine()
     try:

@@ -79,6 +79,7 @@ def test_process_runtime_over_ssh(controller: Controller) -> None:
     assert rank_process(0) is None
 
 
+@pytest.mark.nightly
 def test_time_limit(controller: Controller) -> None:
     controller.configure_test({"LONG": {**LONG, "time_limit": 12.0}})
     answer = controller.call()
@@ -105,6 +106,7 @@ def test_clean_removes_what_a_killed_controller_left(controller: Controller) -> 
     assert controller.containers() == [] and rank_process(0) is None
 
 
+@pytest.mark.nightly
 def test_monitor_ends_by_itself_when_the_workload_is_killed(controller: Controller, testbed: TestBed) -> None:
     """Nothing of a round stays when workload and controller are both gone."""
     controller.configure_test({"LONG": LONG})

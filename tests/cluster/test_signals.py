@@ -108,6 +108,7 @@ def slow_to_hosts(testbed: TestBed, rate: str) -> Iterator[None]:
         subprocess.run([*qdisc[:2], "del", *qdisc[3:]], check=True)
 
 
+@pytest.mark.nightly
 def test_while_the_code_is_pushed(controller: Controller, testbed: TestBed) -> None:
     """Over a link on which that takes longer than END_SECONDS."""
     deploy = f"{controller.logs}-deploy"

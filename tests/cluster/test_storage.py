@@ -97,7 +97,10 @@ def test_a_folder_that_cannot_be_written_is_found_before_anything_starts(
     assert "FLAGPERF_LOG_PATH_HOST" in answer.output
 
 
-@pytest.mark.parametrize(("size", "said"), [("128k", "not collected"), ("12k", "cannot be written")])
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [("128k", "not collected"), pytest.param("12k", "cannot be written", marks=pytest.mark.nightly)],
+)
 def test_a_head_node_whose_disk_is_full(controller: Controller, size: str, said: str) -> None:
     """Too small for what a round brings, or already for the run's own records."""
     controller.configure_test({"LINES": {**LIGHT, "nnodes": 1, "overrides": MANY_LINES}}, **PROCESS)

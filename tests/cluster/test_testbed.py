@@ -163,7 +163,7 @@ def test_a_killed_host_answers_nothing_and_boots_afresh(plain: TestBed) -> None:
     assert ssh(plain, host, "ls /root").stdout == fresh
 
 
-@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("kill", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_an_engine_stops_and_starts(testbed: TestBed, kill: bool) -> None:
     host = testbed.hosts[0]
     try:
@@ -188,6 +188,7 @@ def test_no_trace_is_left(tmp_path: Path) -> None:
     assert not take_down(bed.folder)
 
 
+@pytest.mark.nightly
 def test_what_a_killed_bed_left_is_removed_by_the_next(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from tests.cluster.bed import TestBed\n"
@@ -209,6 +210,7 @@ def test_a_failure_on_the_way_up_takes_everything_down(tmp_path: Path, monkeypat
     assert left_behind(bed) == []
 
 
+@pytest.mark.nightly
 def test_the_command_leaves_a_bed_up_until_down(tmp_path: Path) -> None:
     def command(*words: str) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "tests.cluster", *words, "--dir", str(tmp_path)]
@@ -244,6 +246,7 @@ def test_an_engine_without_hosts_sees_the_machines_files(docker_engine: Engine, 
     assert (tmp_path / "mark").exists()
 
 
+@pytest.mark.nightly
 def test_an_engine_leaves_no_trace(tmp_path: Path) -> None:
     engine = start_engine(tmp_path)
     try:

@@ -32,7 +32,7 @@ from tests.common.every_verb import (
 )
 from tests.docs.pages import ROOT
 from workloads.trace import command as tracing
-from workloads.trace.record import load
+from workloads.trace.record import Trace, load
 
 OUTPUTS = [each for each in VERBS if "--output" in options_of(*each)]
 
@@ -63,13 +63,21 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_inputs(tmp_path_factory.mktemp("inputs"))
 
 
+@pytest.fixture(scope="module")
+def traced() -> Trace:
+    return next(trace for trace in load(tracing.SELF_CHECK) if trace.job.frame == "Megatron")
+
+
 @pytest.fixture
 def here(
-    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+    inputs: Path,
+    traced: Trace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
 ) -> Here:
     """A copy of the inputs; what is traced was recorded."""
-    recorded = next(trace for trace in load(tracing.SELF_CHECK) if trace.job.frame == "Megatron")
-    monkeypatch.setattr(tracing, "traced_by_frameworks", lambda jobs: [replace(recorded, job=job) for job in jobs])
+    monkeypatch.setattr(tracing, "traced_by_frameworks", lambda jobs: [replace(traced, job=job) for job in jobs])
     known = {package: version for each in tracing.KNOWN.values() for package, version in each.items()}
     monkeypatch.setattr(metadata, "version", lambda package: known[package])
     shutil.copytree(inputs, tmp_path / "here")

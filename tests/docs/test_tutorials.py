@@ -22,7 +22,14 @@ def test_the_first_run(tmp_path: Path) -> None:
     follow("first-run", tmp_path, said)
 
 
-@pytest.mark.parametrize("page", ["describe-and-simulate", "slow-leaf", "how-many-gpus"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "describe-and-simulate",
+        pytest.param("slow-leaf", marks=pytest.mark.nightly),
+        "how-many-gpus",
+    ],
+)
 def test_a_tutorial_without_hosts(page: str, tmp_path: Path) -> None:
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
     follow(page, tmp_path)

@@ -19,6 +19,7 @@ def debian() -> Iterator[Userland]:
         yield userland
 
 
+@pytest.mark.nightly
 def test_it_is_what_it_says(debian: Userland) -> None:
     code = "import os, sys; print(sys.version.split()[0], os.getuid(), os.getcwd(), os.listdir('/sys/class/net'))"
     answer = debian.run(["/usr/bin/python3", "-c", code], directory="/tmp").stdout.split("\n")[0]

@@ -17,7 +17,10 @@ FOUND = measurements()
 # Measured on hosts: these take the session's instead of making their own.
 ON_HOSTS = {name for name, measure in FOUND.items() if hasattr(sys.modules[measure.__module__], "measure_on")}
 # More than four CPU seconds each, even at a tiny size.
-LONG = {"training", "composed", "network", "execution", "execution_start", "launch", "packets"}
+LONG = {
+    "training", "composed", "network", "execution", "execution_start", "launch", "packets", "many_hosts", "footprint",
+    "report_page",
+}  # fmt: skip
 
 
 def names(*, on_hosts: bool) -> list[object]:

@@ -152,7 +152,7 @@ VENDOR = Vendor(
 """
 
 
-@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+@pytest.mark.parametrize("backend", [pytest.param("gloo", marks=pytest.mark.nightly), "nccl"])
 def test_a_vendor_s_device_files_are_asked_for_where_ranks_use_them(project: Project, backend: str) -> None:
     """Those of gloo compute on the CPU: the vendor's hosts need no file for each of them."""
     folder = project.folder / "vendors/abacus"
@@ -175,7 +175,7 @@ def test_an_unknown_metric_is_refused_before_anything_runs(project: Project) -> 
         assert f"metrics of gauge:{framework} with these settings: turns(tps)" in output
 
 
-@pytest.mark.parametrize("half", ["config", "outcome"])
+@pytest.mark.parametrize("half", [pytest.param("config", marks=pytest.mark.nightly), "outcome"])
 def test_a_half_that_cannot_be_imported_is_a_mistake_of_its_case(project: Project, half: str) -> None:
     file = project.folder / f"training/benchmarks/gauge/plain/{half}.py"
     text = file.read_text()

@@ -44,7 +44,7 @@ def names(count: int) -> list[str]:
 @pytest.mark.parametrize("count", [64, 512])
 def test_five_hosts_that_are_bad_in_five_ways_are_taken_out_and_no_other(count: int) -> None:
     """A slow NIC, a slow device, a late host, one that loses packets, one slow rail."""
-    for seed in samples(3, 100):
+    for seed in samples(2 if count == 64 else 1, 100):
         bad = five_bad(names(count), seed)
         cluster = SimulatedCluster(bad, 1000 * seed)
         found = cluster.climb(names(count))
@@ -73,7 +73,7 @@ def test_an_acceptance_of_4096_hosts_is_planned_and_its_five_bad_ones_are_taken_
 
 
 def test_healthy_hosts_are_accepted() -> None:
-    for seed in samples(2, 40):
+    for seed in samples(1, 40):
         found = SimulatedCluster(Bad(), 1000 * seed).climb(names(512))
         assert found.ready and set(found.states().values()) == {"accepted"}, f"seed {seed}"
         assert all(rung.out == {} for rung in found.rungs) and len(found.rungs) == len(FEWEST)
@@ -81,7 +81,7 @@ def test_healthy_hosts_are_accepted() -> None:
 
 @pytest.mark.parametrize("way", ["slow NICs", "late", "lossy", "one slow, one late", "one slow, one lossy"])
 def test_two_bad_hosts_of_six_are_confirmed(way: str) -> None:
-    for seed in samples(3, 100):
+    for seed in samples(1, 100):
         hosts = names(6)
         one, other = random.Random(seed).sample(hosts, 2)
         slow, late, lossy = {one: 0.7}, {other: LATE_HOST}, {other: LOSSY}
@@ -98,7 +98,7 @@ def test_two_bad_hosts_of_six_are_confirmed(way: str) -> None:
 
 
 def test_a_quarter_of_sixteen_hosts_with_slow_nics_is_confirmed_beside_enough_good_ones() -> None:
-    for seed in samples(2, 40):
+    for seed in samples(1, 40):
         hosts = names(16)
         bad = Bad(rate=dict.fromkeys(hosts[seed % 4 :: 4], 0.7))
         found = SimulatedCluster(bad, 1000 * seed).climb(hosts)
@@ -106,7 +106,7 @@ def test_a_quarter_of_sixteen_hosts_with_slow_nics_is_confirmed_beside_enough_go
 
 
 def test_repaired_hosts_are_held_to_the_recorded_devices_of_their_peers() -> None:
-    for seed in samples(2, 40):
+    for seed in samples(1, 40):
         hosts = names(64)
         first = SimulatedCluster(five_bad(hosts, seed), 1000 * seed).climb(hosts)
         assert first.measured[""].keys() == set(TESTS)

@@ -123,12 +123,12 @@ def test_files_that_are_gone_are_named_with_the_option_that_replaces_them(folder
 def test_commands_take_the_run_alone(words: tuple[str, ...], folder: Path, tmp_path: Path) -> None:
     with (tmp_path / "my files" / "test_conf.py").open("a") as file:
         file.write("SHM_SIZE = 'spoilt'\n")
-    answer = call(*words, str(folder), cwd=tmp_path)
+    answer = call_here(*words, str(folder), cwd=tmp_path)
     if words[0] in ("status", "attach"):  # these need no file
-        assert answer.returncode in (0, 1) and "spoilt" not in answer.stderr, answer
+        assert answer.exit_code in (0, 1) and "spoilt" not in answer.stderr, answer
         assert "killed" in answer.stdout or "the log" in answer.stdout
     else:
-        assert answer.returncode == 2 and "my files/test_conf.py: SHM_SIZE = 'spoilt'" in answer.stderr
+        assert answer.exit_code == 2 and "my files/test_conf.py: SHM_SIZE = 'spoilt'" in answer.stderr
 
 
 def spoil(folder: Path, change: Callable[[RunStarted], RunStarted]) -> Path:
@@ -225,7 +225,7 @@ def test_what_a_received_folder_says_does_not_control_the_terminal(folder: Path,
     Journal(folder).append(RoundStarted(case=evil, round=1, attempt=1, master_port=1, hosts=[]))
     (folder / "run.log").write_text(f"{evil}\n")
     for words in ("status", "attach"):
-        answer = call(words, str(folder), cwd=tmp_path)
+        answer = call_here(words, str(folder), cwd=tmp_path)
         assert "]52;c" in answer.stdout and not set(answer.stdout) & set("\x1b\x07\u202e"), answer
 
 

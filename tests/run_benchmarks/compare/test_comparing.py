@@ -54,7 +54,7 @@ def the_case(first: LoadedRun, second: LoadedRun, history: Sequence[LoadedRun] =
     return result
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("spread", [0.0, pytest.param(0.5, marks=pytest.mark.nightly), 1.0])
 def test_equal_runs_are_said_to_differ_in_five_percent_whatever_the_spread_between_runs(spread: float) -> None:
     draws, alarms, beside = len(samples(30, 1000)), 0, 0
     for seed in range(draws):

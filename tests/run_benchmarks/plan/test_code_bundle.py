@@ -1,9 +1,11 @@
 """The code that the hosts run: the same content, the same archive and name."""
 
 import io
+import os
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,19 @@ def test_equal_content_is_equal_wherever_and_whenever_it_lies(repository: Path, 
     (moved / "training" / "a.py").write_text("changed")
     assert bundle(moved).digest != first.digest
     assert bundle(moved, ("result",)).digest != bundle(moved).digest
+
+
+def test_what_changed_since_the_plan_before_is_packed_anew(repository: Path) -> None:
+    """Also where the size and the time of the change, which a user can set, are the same."""
+    file, before = repository / "training" / "a.py", bundle(repository)
+    assert bundle(repository) is before
+    about = file.stat()
+    time.sleep(0.05)
+    file.write_text(file.name.rjust(about.st_size))
+    os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))
+    assert bundle(repository).digest != before.digest
+    (repository / "monitors" / "b.py").unlink()
+    assert "monitors/b.py" not in names(bundle(repository))
 
 
 def test_mount_points_are_empty_folders(repository: Path, tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return page_of(tmp_path_factory.mktemp("report"))
 
 
-@pytest.mark.parametrize(("width", "dark"), [(400, False), (1400, True), (1600, False)])
+@pytest.mark.parametrize(
+    ("width", "dark"), [(400, False), (1400, True), pytest.param(1600, False, marks=pytest.mark.nightly)]
+)
 def test_every_chart_has_data_and_nothing_complains_loads_or_overflows(
     opened: Browser, page: Path, width: int, dark: bool
 ) -> None:

@@ -158,7 +158,7 @@ def test_a_sound_round_passes(path: WholePath) -> None:
     assert (record.verdict, record.warnings) == (Verdict.PASS, []) and record.nodes[0].monitor is not None
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25 if NIGHTLY else 8, deadline=None)
 @given(
     st.fixed_dictionaries(
         {},
@@ -223,7 +223,7 @@ def test_judging_has_a_budget_of_time(is_beside: bool, path: WholePath, monkeypa
     assert signal.getsignal(signal.SIGALRM) == handler
 
 
-@pytest.mark.parametrize("again", [0.05, 0.001])
+@pytest.mark.parametrize("again", [pytest.param(0.05, marks=pytest.mark.nightly), 0.001])
 def test_an_end_comes_only_where_no_lock_is_held(again: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never in what begins or ends the budget, nor in threading or logging, whose locks it left held.
 

@@ -31,6 +31,7 @@ from training.benchmarks.network.pytorch.operations.point_to_point import Barrie
 # One element, less than a period, and several periods with a rest.
 SIZES = (8, 4096, 8 * 8191 * 3 + 64)
 KINDS = ("float32", "bfloat16", "int32", "uint8", "float8_e4m3fn")
+KINDS_OF_TEAMS = ("bfloat16", "uint8")
 
 # Sums whose range five repetitions in place leave.
 NARROW = tuple(product(("all_reduce", "reduce", "reduce_scatter"), [True], ("int8", "uint8", "float16")))
@@ -50,6 +51,11 @@ def _unseen(mistakes: dict[str, int], team: Team) -> list[str]:
     return [
         f"{name}, and that was not seen" for name, count in zip(mistakes, counts.tolist(), strict=True) if not count
     ]
+
+
+def _kinds(team: Team) -> tuple[str, ...]:
+    """By day, of each kind of type one among all ranks, and two in the teams."""
+    return tuple(ELEMENT_BYTES) if NIGHTLY else KINDS if team.size > 2 else KINDS_OF_TEAMS
 
 
 def _unseen_mistakes(collective: Collective, receipts: Receipts, ranks: int) -> list[str]:
@@ -77,7 +83,7 @@ def _unseen_mistakes(collective: Collective, receipts: Receipts, ranks: int) -> 
 def _mistakes_of_each(team: Team, receipts: Receipts, forms: list[tuple[str, bool]]) -> list[str]:
     """The unseen mistakes of each form, kind of type and operation that gloo has; in make nightly of each type."""
     problems = []
-    for (name, in_place), dtype, op in product(forms, ELEMENT_BYTES if NIGHTLY else KINDS, OPS):
+    for (name, in_place), dtype, op in product(forms, _kinds(team), OPS):
         if op == "avg" or (op != "sum" and name not in REDUCING) or not _works(name, dtype, team):
             continue
         collective = collectives.create(name, team, getattr(torch, dtype), 42, in_place=in_place, op=op)
@@ -130,8 +136,8 @@ def _problems(team: Team, receipts: Receipts) -> list[str]:
     mistakes: dict[str, int] = {}
     _check_barrier(team, problems, mistakes)
     forms = [*product(IN_PLACE_ONLY, [True]), *product(EITHER_WAY, [True, False]), *product(TWO_BUFFERS, [False])]
-    # By day all types among all ranks, of each kind one in the teams.
-    for (name, in_place), dtype in product(forms, ELEMENT_BYTES if NIGHTLY or team.size > 2 else KINDS):
+    # By day, too, all types among all ranks.
+    for (name, in_place), dtype in product(forms, ELEMENT_BYTES if team.size > 2 else _kinds(team)):
         if not _works(name, dtype, team):
             continue
         case = f"{name} {dtype} in_place={in_place} ranks={team.ranks}"

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from training.benchmarks.driver.workload.statistics import statistics
+from tests.training.benchmarks.network.simulation import summaries
 from training.benchmarks.network.patterns.schedule import ConcurrentGroups, Group, HostRanks, rounds
-from training.benchmarks.network.pytorch.measuring.timing import count_stalls
 
 SIZES = (8, 4 << 20)
 ITERATIONS = 20
@@ -129,7 +128,8 @@ def steps(
                 level = np.array([_latency(fabric, ailment, group) for group in each.groups]) + size / rates / 1e3
                 whole = level * np.exp(draw.normal(0, noise, len(level)))
                 times = whole[:, None] * np.exp(np.abs(draw.normal(0, 2 * noise, (len(level), ITERATIONS))))
-                groups = [_group(*each) for each in zip(each.groups, times, [size] * len(times), strict=True)]
+                told = summaries(times, size)
+                groups = [_group(group, size) | own for group, own in zip(each.groups, told, strict=True)]
                 place = {"pattern": pattern, "repeat": repeat, "round": each.name, "size_bytes": size}
                 found.append(place | {"groups": groups})
     return found
@@ -193,7 +193,7 @@ def _latency(fabric: Fabric, ailment: Ailment, group: Group) -> float:
     return fabric.latency_us[level] + more + sum(ailment.delay_us.get(key, 0.0) for key in _keys(group))
 
 
-def _group(group: Group, times: np.ndarray[Any, np.dtype[np.float64]], size: int) -> dict[str, Any]:
+def _group(group: Group, size: int) -> dict[str, Any]:
     return {
         "group": group.label,
         **({} if group.rail is None else {"rail": group.rail}),
@@ -202,7 +202,4 @@ def _group(group: Group, times: np.ndarray[Any, np.dtype[np.float64]], size: int
         "world_size": len(group.ranks),
         "size_bytes": size,
         "iterations": ITERATIONS,
-        "busbw_GBps": size / float(np.median(times)) / 1e3,
-        "stalled_iterations": count_stalls(times),
-        "time_us": statistics(times).rounded(),
     }

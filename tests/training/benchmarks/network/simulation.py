@@ -108,14 +108,26 @@ def steps(
                         "world_size": len(group.ranks),
                         "size_bytes": size,
                         "iterations": iterations,
-                        "busbw_GBps": size / float(np.median(row)) / 1e3,
-                        "stalled_iterations": count_stalls(row),
-                        "time_us": dict(zip(_QUANTILES, np.percentile(row, list(_QUANTILES.values())), strict=True)),
+                        **measured,
                     }
-                    for group, own, row in zip(each.groups, names, times, strict=True)
+                    for group, own, measured in zip(each.groups, names, summaries(times, size), strict=True)
                 ]
                 found.append({"pattern": "pairs", "repeat": repeat, "round": each.name, "groups": groups})
     return found
+
+
+def summaries(times: FloatArray, size: int) -> list[dict[str, Any]]:
+    """What is told of the times of each group, microseconds, shape (groups, iterations): for all groups in one call."""
+    of_groups = np.percentile(times, list(_QUANTILES.values()), axis=1).T.tolist()
+    busbw = (size / np.median(times, axis=1) / 1e3).tolist()
+    return [
+        {
+            "busbw_GBps": each,
+            "stalled_iterations": count_stalls(row),
+            "time_us": dict(zip(_QUANTILES, quantiles, strict=True)),
+        }
+        for each, row, quantiles in zip(busbw, times, of_groups, strict=True)
+    ]
 
 
 def noisy(

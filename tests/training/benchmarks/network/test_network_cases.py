@@ -103,12 +103,18 @@ def test_pairs_on_rails_name_the_rail_read_the_topology_and_send_both_ways(tmp_p
         assert (group["rail"], group["ranks"], group["node_ranks"]) == (0, [0, 1], order)
         assert (group["group"], group["correct"]) == (f"{name} rail 0", "pass")
     assert [step["round"] for step in steps] == ["pairs 1", "pairs 1, back"]
+
+
+@pytest.mark.nightly
+def test_pairs_on_rails_refuse_a_topology_without_their_hosts(tmp_path: Path) -> None:
+    table = tmp_path / "racks.csv"
     table.write_text("host,rack\nelsewhere,a\n")
-    assert run_nodes(tmp_path / "bad", 2, **chosen, topology=table) == [2, 2]
+    assert run_nodes(tmp_path / "bad", 2, pattern="rail_pairs", sizes="8", topology=table) == [2, 2]
     errors = (tmp_path / "bad" / "0" / "rank0.out.log").read_text()
     assert f"topology {table}: lacks {platform.node()}#0" in errors and "Traceback" not in errors
 
 
+@pytest.mark.nightly
 def test_halves_of_two_nodes_measure_within_and_across(tmp_path: Path) -> None:
     codes = run_nodes(tmp_path, 2, pattern="halves", sizes="64K", iterations=2, warmup_iterations=0)
     assert codes == [0, 0]

@@ -78,7 +78,7 @@ def test_a_signal_that_nohup_ignores_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.nightly)])
 def test_ctrl_c_by_hand_ends_by_the_signal_with_the_steps_kept(number: signal.Signals, tmp_path: Path) -> None:
     environment = {**os.environ, **ALONE, "GROUP_RANK": "0"}
     argv = [sys.executable, "-m", WORKLOAD, "hang", "--output_dir", str(tmp_path), *SETTINGS]

@@ -26,15 +26,15 @@ from tests.training.benchmarks.network.simulation import (
 from tests.training.benchmarks.network.simulation import NETWORKS as ALL_NETWORKS
 from training.benchmarks.network.slow_parts.chance import ALPHA
 
-RUNS = 12
+RUNS = len(samples(6, 12))
 NETWORKS = {"quiet": QUIET, "busy": BUSY}
 
 
 @pytest.mark.parametrize("repeats", [3, 5])
-@pytest.mark.parametrize(("count", "runs"), [(3, 80), (4, 60), (8, 15), (32, 1)])
+@pytest.mark.parametrize(("count", "runs"), [(3, 40), (4, 30), (8, 10), (32, 1)])
 @pytest.mark.parametrize("network", NETWORKS)
 def test_nothing_wrong_raises_no_alarm(network: str, count: int, runs: int, repeats: int) -> None:
-    seeds = samples(runs, 10 * runs)
+    seeds = samples(runs, 20 * runs)
     found = {seed: look(count, NETWORKS[network], Fault(), seed, repeats=repeats) for seed in seeds}
     alarms = {seed: each.sentences for seed, each in found.items() if each.findings}
     assert len(alarms) <= (tolerated(len(seeds)) if NIGHTLY else 0), alarms
