@@ -126,7 +126,7 @@ def test_sigterm_takes_every_rank_down_and_is_recorded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("limit", "has_torch"),
-    [("2", False), ("0.5", True), pytest.param("6", True, marks=pytest.mark.nightly)],
+    [("2", False), *(pytest.param(limit, True, marks=pytest.mark.nightly) for limit in ("6", "0.5"))],
 )
 def test_after_max_seconds_it_stops_by_itself(tmp_path: Path, limit: str, has_torch: bool) -> None:
     """After half a second torch is still being loaded."""
@@ -183,10 +183,13 @@ def test_ranks_die_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     [
         (TWO_RANKS, "training.benchmarks.nothing", "there is no entry module 'training.benchmarks.nothing'"),
         (TWO_RANKS, "no_package.module", "the entry module 'no_package.module' cannot be found"),
-        ([*TWO_RANKS, "--wrong", "1"], WORKLOAD, "torchrun refuses its options: .*--wrong"),
-        # test_agent.py asks torchrun's reader for it, without another process.
-        pytest.param(
-            *(["--nproc_per_node", "many"], WORKLOAD, "--nproc_per_node many: Unsupported"), marks=pytest.mark.nightly
+        # test_agent.py asks torchrun's reader for them, without another process.
+        *(
+            pytest.param(options, WORKLOAD, said, marks=pytest.mark.nightly)
+            for options, said in (
+                ([*TWO_RANKS, "--wrong", "1"], "torchrun refuses its options: .*--wrong"),
+                (["--nproc_per_node", "many"], "--nproc_per_node many: Unsupported"),
+            )
         ),
         (["--launcher", "processes", "--interface", "eth77"], WORKLOAD, "no interface 'eth77'"),
     ],
