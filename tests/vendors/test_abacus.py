@@ -121,6 +121,7 @@ def test_each_figure_of_shared_code_is_the_device_s(project: Project) -> None:
     assert BYTES - (64 << 20) < found["taken"] <= BYTES and found["capacity_is_correct"] and found["copy_is_correct"]
 
 
+@pytest.mark.nightly
 def test_a_view_operator_without_a_kernel_of_the_device_is_an_error(project: Project) -> None:
     done = project.figures("view")
     assert done.returncode != 0

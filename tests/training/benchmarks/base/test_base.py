@@ -10,11 +10,11 @@ import torch
 from common.errors import InputProblems
 from protocol.case_config import load_case_config
 from protocol.outcome import MeasuredCase, MeasuredRound, Table
-from protocol.perflog import Event, check_sequence, parse_line
+from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from tests.base_runs import write_base_run
 from tests.training.benchmarks.claimed import contradictions, unnoticed
-from tests.training.benchmarks.driver.launch.launching import exit_record, plain_processes, run
-from training.benchmarks.base.pytorch import operations, products
+from tests.training.benchmarks.driver.launch.launching import ALONE, exit_record, plain_processes, run
+from training.benchmarks.base.pytorch import operations, products, suite
 from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.outcome import OUTCOME
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
@@ -24,14 +24,19 @@ from vendors.datasheets import datasheet
 from workloads.compute import database
 
 CPU = torch.device("cpu")
+SUSTAINED, SUSTAINED_S = products.SUSTAINED, 1.0
 SMALL = ["matmul_size=64", "copy_bytes=65536", "iterations=5", "warmup_iterations=1"]
 
 
-def values_of(folder: Path, rank: int, event: Event) -> list[Any]:
+def records_of(folder: Path, rank: int, event: Event) -> list[PerfLogRecord]:
     lines = (folder / f"rank{rank}.out.log").read_text(encoding="utf-8").splitlines()
     records = [record for record in map(parse_line, lines) if record is not None]
     assert check_sequence(records) == []
-    return [record.value for record in records if record.event is event]
+    return [record for record in records if record.event is event]
+
+
+def values_of(folder: Path, rank: int, event: Event) -> list[Any]:
+    return [record.value for record in records_of(folder, rank, event)]
 
 
 def _run(folder: Path, module: str, *settings: str, data: Path | None = None, ranks: int = 2) -> int:
@@ -41,35 +46,44 @@ def _run(folder: Path, module: str, *settings: str, data: Path | None = None, ra
     return code
 
 
-def test_products_of_a_run_become_rows_of_compute_times(tmp_path: Path) -> None:
+TESTS = [
+    *("matmul_fp64", "matmul_fp32", "matmul_bf16", "matmul_int8", "matmul_sustained", "memory", "memory_capacity"),
+    *("host_to_device", "host_to_device_numa", "device_to_host"),
+    *("host_matmul", "host_memory", "disk_write", "disk_read", "data_write", "data_read"),
+]
+
+
+@pytest.fixture(scope="module")
+def every(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The logs of two ranks that passed every test; `data` beside them is the folder of the data."""
+    folder = tmp_path_factory.mktemp("every")
+    sheet = '{"memory": 0.001, "matmul_fp32": 1000, "matmul_sustained": 1000}'
+    settings = [f"tests={TESTS}", f"datasheet={sheet}", 'min_percent={"memory": 50}', f"capacity_bytes={32 << 20}"]
+    settings += [f"disk_bytes={8 << 20}", f"sustained_seconds={SUSTAINED_S}"]
+    data = folder / "data"
+    data.mkdir()
+    (data / "tokens.bin").write_bytes(os.urandom(17 << 20))
+    assert _run(folder, "training.benchmarks.base", *settings, data=data) == 0
+    return folder
+
+
+def test_products_of_a_run_become_rows_of_compute_times(every: Path, tmp_path: Path) -> None:
     """Of 64 squares, 2 * 64**3 operations at the mean time of both ranks."""
-    tests = ["matmul_fp32", "matmul_bf16", "matmul_int8", "matmul_sustained"]
-    assert _run(tmp_path, "training.benchmarks.base", f"tests={tests}", "sustained_seconds=0.2") == 0
-    ends = values_of(tmp_path, 0, Event.STEP_END)
-    device = str(values_of(tmp_path, 0, Event.SUBMIT_INFO)[0]["device_name"])
-    write_base_run(tmp_path / "run", device, ends, matmul_size=64, iterations=5, sustained_seconds=0.2)
+    ends = [end for end in values_of(every, 0, Event.STEP_END) if end["test"].startswith("matmul")]
+    device = str(values_of(every, 0, Event.SUBMIT_INFO)[0]["device_name"])
+    write_base_run(tmp_path / "run", device, ends, matmul_size=64, iterations=5, sustained_seconds=SUSTAINED_S)
     rows = {row.dtype: row for row in database.load(tmp_path / "run")}
-    assert list(rows) == ["fp32", "bf16", "int8"]
-    for end in ends[:3]:
+    assert list(rows) == ["fp64", "fp32", "bf16", "int8"]
+    for end in ends[:4]:
         row = rows[end["test"].removeprefix("matmul_")]
         assert row.ns == pytest.approx(sum(2 * 64**3 / (each * 1e12) * 1e9 for each in end["values_of_ranks"]) / 2)
         assert (row.shape, row.count, row.device) == ("m=64 k=64 n=64", 10, device)
 
 
-def test_every_test_has_a_figure_of_every_rank(tmp_path: Path) -> None:
-    tests = ["matmul_fp64", "matmul_fp32", "matmul_bf16", "matmul_int8", "memory", "memory_capacity"]
-    tests += ["host_to_device", "host_to_device_numa", "device_to_host"]
-    tests += ["host_matmul", "host_memory", "disk_write", "disk_read", "data_write", "data_read"]
-    sheet = '{"memory": 0.001, "matmul_fp32": 1000}'
-    settings = [f"tests={tests}", f"datasheet={sheet}", 'min_percent={"memory": 50}', f"capacity_bytes={32 << 20}"]
-    data = tmp_path / "data"
-    data.mkdir()
-    (data / "tokens.bin").write_bytes(os.urandom(17 << 20))
-    code = _run(tmp_path, "training.benchmarks.base", *settings, f"disk_bytes={8 << 20}", data=data)
-    assert code == 0
-    assert [path.name for path in data.iterdir()] == ["tokens.bin"] and not list(tmp_path.glob(".disk*"))
-    ends, (finished,) = values_of(tmp_path, 0, Event.STEP_END), values_of(tmp_path, 0, Event.FINISHED)
-    assert [value["test"] for value in ends] == tests
+def test_every_test_has_a_figure_of_every_rank(every: Path) -> None:
+    assert [path.name for path in (every / "data").iterdir()] == ["tokens.bin"] and not list(every.glob(".disk*"))
+    ends, (finished,) = values_of(every, 0, Event.STEP_END), values_of(every, 0, Event.FINISHED)
+    assert [value["test"] for value in ends] == TESTS
     for value in ends:
         units = {"matmul_int8": "TOPS", "memory_capacity": "GB"}
         assert value["unit"] == units.get(value["test"], "TFLOPS" if "matmul" in value["test"] else "GB/s")
@@ -88,33 +102,33 @@ def test_every_test_has_a_figure_of_every_rank(tmp_path: Path) -> None:
     assert by_node["numa_nodes"].keys() <= set(map(str, numa_nodes()))
     assert by_node["value"] == by_node["numa_nodes"][str(by_node["nearest_numa_node"])]
     assert finished["host_to_device_numa_farthest_GBps"] == min(by_node["farthest_of_ranks"])
-    declared = {metric.name for metric in OUTCOME.metrics({"tests": tests})}
+    declared = {metric.name for metric in OUTCOME.metrics({"tests": TESTS})}
     assert {name for name in declared if not name.endswith("_percent")} <= finished.keys()
     assert {"memory_percent", "matmul_fp32_percent"} <= declared & finished.keys()
     assert (finished["correct"], finished["bad_ranks"]) == ("pass", [])
-    assert values_of(tmp_path, 1, Event.FINISHED)[0]["memory_GBps"] == finished["memory_GBps"]
-    assert contradictions(tmp_path, "base", 2) == []
-    assert unnoticed(tmp_path, "base", 2) == ["e2e_time"]
-    assert contradictions(tmp_path, "base", 2, bad_ranks=[1])
+    assert values_of(every, 1, Event.FINISHED)[0]["memory_GBps"] == finished["memory_GBps"]
+    assert contradictions(every, "base", 2) == []
+    assert unnoticed(every, "base", 2) == ["e2e_time"]
+    assert contradictions(every, "base", 2, bad_ranks=[1])
 
 
 def test_what_a_host_lacks_is_said_and_passes_nothing(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     settings = ('tests=["memory", "peers", "data_read"]', f"disk_bytes={8 << 20}")
-    assert _run(tmp_path, "training.benchmarks.base", *settings, data=tmp_path / "data") == 0
+    assert _run(tmp_path, "training.benchmarks.base", *settings, data=tmp_path / "data", ranks=1) == 0
     (memory, peers, read), (finished,) = (
         values_of(tmp_path, 0, Event.STEP_END),
         values_of(tmp_path, 0, Event.FINISHED),
     )
-    assert peers["not_run"] == "2 of 2 ranks see no other device beside their own" and "values_of_ranks" not in peers
+    assert peers["not_run"] == "1 of 1 ranks see no other device beside their own" and "values_of_ranks" not in peers
     assert read["not_run"].startswith(f"{tmp_path}/data holds 0 bytes; ")
     assert finished.keys() >= {"memory_GBps"} and not any(name.startswith(("peers", "data")) for name in finished)
-    assert contradictions(tmp_path, "base", 2) == []
+    assert contradictions(tmp_path, "base", 1) == []
     measured = MeasuredRound(number=1, metrics={}, steps=[memory, peers, read], hosts={0: "n0"})
-    case = MeasuredCase(name="BASE", config={}, nnodes=1, nproc=2)
+    case = MeasuredCase(name="BASE", config={}, nnodes=1, nproc=1)
     (table,) = [block for block in OUTCOME.report(case, measured) if isinstance(block, Table)]
     assert [row[0].value for row in table.rows] == ["memory", "peers", "data_read"]
-    assert str(table.rows[1][5].value).startswith("not run: 2 of 2 ranks")
+    assert str(table.rows[1][5].value).startswith("not run: 1 of 1 ranks")
 
 
 def test_a_bad_device_is_named_and_fails_the_run(tmp_path: Path) -> None:
@@ -129,22 +143,29 @@ def test_a_bad_device_is_named_and_fails_the_run(tmp_path: Path) -> None:
     assert "matmul_fp32: rank 1: wrong result" in message and "memory: rank 1: " in message
 
 
-def test_the_sustained_product_runs_for_its_time_and_is_held_to_the_datasheet(tmp_path: Path) -> None:
-    settings = ('tests=["matmul_sustained"]', "sustained_seconds=2", 'datasheet={"matmul_sustained": 1000}')
-    assert _run(tmp_path, "training.benchmarks.base", *settings, ranks=1) == 0
-    (end,), (finished,) = values_of(tmp_path, 0, Event.STEP_END), values_of(tmp_path, 0, Event.FINISHED)
-    # The count of products follows from a few of them: how long they take later is the machine's load.
-    assert end["correct"] == "pass" and finished["e2e_time"] > 0.5
-    assert (
-        finished["matmul_sustained_TFLOPS"] == min(end["values_of_ranks"]) and finished["matmul_sustained_percent"] > 0
+def test_the_sustained_product_runs_for_its_time_and_is_held_to_the_datasheet(every: Path) -> None:
+    begin, end = (
+        next(each for each in records_of(every, 0, event) if SUSTAINED in str(each.value))
+        for event in (Event.STEP_BEGIN, Event.STEP_END)
     )
-    assert promised("matmul_sustained", Config(), datasheet("NVIDIA H200")) == 989.4
+    # The count of products follows from a few of them: how long they take later is the machine's load.
+    assert end.metadata.time_ms - begin.metadata.time_ms > 1000 * SUSTAINED_S / 4
+    assert isinstance(end.value, dict) and end.value["correct"] == "pass"
+    assert values_of(every, 0, Event.FINISHED)[0]["matmul_sustained_percent"] > 0
+    assert promised(SUSTAINED, Config(), datasheet("NVIDIA H200")) == 989.4
 
 
-def test_limits_without_a_datasheet_are_refused(tmp_path: Path) -> None:
-    settings = ('tests=["memory"]', 'min_percent={"memory": 5}')
-    assert _run(tmp_path, "training.benchmarks.base", *settings, ranks=1) == 2
-    assert "min_percent: no datasheet for memory on this device" in exit_record(tmp_path).failures[0].message
+def test_limits_without_a_datasheet_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in ALONE.items():
+        monkeypatch.setenv(name, value)
+    words = ["base", "--vendor", "cpu", "--set", 'tests=["memory"]', "--set", 'min_percent={"memory": 5}']
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit) as end:
+        suite.main()
+    assert end.value.code == 2
+    assert "min_percent: no datasheet for memory on this device" in capsys.readouterr().err
 
 
 def _product(test: str) -> products.MatMul | products.Int8MatMul:

@@ -90,7 +90,9 @@ def test_sequences_of_128k_tokens_fit_where_eight_devices_divide_them(device: st
     assert (choice.chosen.micro_batch, choice.chosen.micro_batches, choice.chosen.recompute) == (1, 4, recompute)
 
 
-@pytest.mark.parametrize("device", MEMORY)
+@pytest.mark.parametrize(
+    "device", ["A100", *(pytest.param(device, marks=pytest.mark.nightly) for device in ("H100", "H200"))]
+)
 def test_llama_3_fits_and_takes_flagperfs_sequences_per_step(device: str) -> None:
     config = _config(f"config_llama3_8b_{device}x1x8")
     assert config.train_batch_size * config.gradient_accumulation_steps * 8 == FLAGPERF_SEQUENCES

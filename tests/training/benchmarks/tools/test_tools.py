@@ -73,6 +73,7 @@ def test_tools_run_on_every_host_and_between_them_and_those_that_are_missing_are
     assert (finished["figures"], finished["failed"], finished["not_run"]) == (19, 4, 2)
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 def test_all_devices_of_all_hosts_send_at_once_and_one_that_fails_with_both_neighbours_is_said(tmp_path: Path) -> None:
     """Each client waits until all run. The second device of rank 1 is broken: nobody can send to its server."""

@@ -1,6 +1,7 @@
-"""Executes many workloads one after the other on the ranks of one launch, and counts what each sends.
+"""Executes many workloads one after the other on the same ranks, and counts what each sends.
 
-Argument: a JSON file with the settings of each workload. Each rank writes what it found to rank<k>.json beside it.
+Arguments: a JSON file with the settings of each workload, how many ranks. Each writes what it found to rank<k>.json
+beside the file.
 """
 
 import json
@@ -19,6 +20,7 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from protocol.perflog import Event
+from tests.training.benchmarks.driver.training.ranks import start
 from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.running import iterating
 from training.benchmarks.aicb.pytorch.running.assembly import Assembled
@@ -31,6 +33,7 @@ from training.benchmarks.aicb.pytorch.running.rehearsal import rehearse
 from training.benchmarks.aicb.pytorch.suite import ClockOffset, facts_of, prepared
 from training.benchmarks.aicb.pytorch.work.classes import OpClasses
 from training.benchmarks.driver.workload.device_events import EventPool
+from training.benchmarks.driver.workload.placement import Placement
 from training.benchmarks.driver.workload.process_group import init
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -173,11 +176,11 @@ def largest(item: LogItem, assembled: Assembled) -> int:
     return sum(-(-part // 16) * 16 for part in parts.get(kind, [size]))
 
 
-def main() -> None:
-    """Run all of them; a refusal is told as `refused`."""
-    path = Path(sys.argv[1])
+def execute(rank: int, ranks: int, path: Path) -> None:
+    """Run all of them as one of `ranks` ranks; a refusal is told as `refused`."""
     results: dict[str, Any] = {}
-    with init("gloo", timeout_s=60) as group:
+    placement = Placement(rank=rank, world_size=ranks, local_rank=rank, local_world_size=ranks, nnodes=1)
+    with init("gloo", timeout_s=60, placement=placement) as group:
         for name, settings in json.loads(path.read_text()).items():
             marks = {name: bool(settings.pop(name, False)) for name in ("spoilt", "in_batches")}
             config = Config.model_validate({"backend": "gloo", **settings})
@@ -187,8 +190,8 @@ def main() -> None:
             except UnusableSettingsError as error:
                 results[name] = {"refused": str(error)}
         torch.distributed.barrier()
-        (path.parent / f"rank{group.placement.rank}.json").write_text(json.dumps(results))
+        (path.parent / f"rank{rank}.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":
-    main()
+    start(execute, int(sys.argv[2]), int(sys.argv[2]), Path(sys.argv[1]))

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pytest
 
 from protocol.rank_states import RANK_STATES_FILE, NodeRanks
 from tests.training.benchmarks.driver.launch.launching import (
@@ -54,6 +55,7 @@ def waits_in(folder: Path, rank: int) -> str | None:
     return next((state.waits_in for state in NodeRanks.read(folder).ranks if state.rank == rank), None)
 
 
+@pytest.mark.nightly  # by day a lost rank ends it
 def test_ctrl_c_ends_every_rank(tmp_path: Path) -> None:
     with running(tmp_path) as (process, ranks):
         process.send_signal(signal.SIGINT)

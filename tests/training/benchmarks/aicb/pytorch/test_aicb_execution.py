@@ -1,7 +1,10 @@
 """Workloads on four gloo ranks: what reaches the process groups is what the workload says, op for op, rank for rank."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -14,7 +17,7 @@ import torch
 from protocol import pulse
 from protocol.perflog import Event, check_sequence, parse_line
 from tests.training.benchmarks.claimed import contradictions
-from tests.training.benchmarks.driver.launch.launching import plain_processes, run
+from tests.training.benchmarks.driver.launch.launching import ROOT, plain_processes, run
 from training.benchmarks.aicb.pytorch.running.assembly import Arena, Assembled
 from training.benchmarks.aicb.pytorch.running.execution import EpochSteps, Step
 from training.benchmarks.aicb.pytorch.running.iterating import Progress
@@ -144,12 +147,12 @@ def write_files(folder: Path) -> None:
 
 
 def executed(folder: Path, cases: dict[str, dict[str, object]], ranks: int) -> list[dict[str, Any]]:
-    """What each rank found in each case, by rank; one launch for all."""
+    """What each rank found in each case, by rank; one start for all."""
     (folder / "cases.json").write_text(json.dumps(cases))
-    workload = [WORKLOAD, str(folder / "cases.json")]
-    code, _ = run(folder, plain_processes(ranks), workload, deadline_s=240)
-    logs = [(folder / f"rank{rank}.out.log").read_text(errors="replace") for rank in range(ranks)]
-    assert code == 0, logs[0][-3000:]
+    argv = [sys.executable, "-m", WORKLOAD, str(folder / "cases.json"), str(ranks)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(ranks)]
 
 

@@ -31,7 +31,9 @@ STANDING = [("sleep", "apart", 2)]
 
 
 @contextlib.contextmanager
-def launched(folder: Path, nodes: int, workload: Sequence[str]) -> Iterator[list[subprocess.Popen[str]]]:
+def launched(
+    folder: Path, nodes: int, workload: Sequence[str], launcher: str = "torchrun"
+) -> Iterator[list[subprocess.Popen[str]]]:
     """`RANKS` ranks on one node, or half of them on each of two."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -51,7 +53,7 @@ def launched(folder: Path, nodes: int, workload: Sequence[str]) -> Iterator[list
                                 "--nproc_per_node",
                                 str(RANKS // nodes),
                             ),
-                            *("--master_addr", "127.0.0.1", "--master_port", port),
+                            *("--master_addr", "127.0.0.1", "--master_port", port, "--launcher", launcher),
                         ],
                         [WORKLOAD, *workload],
                     )
@@ -94,7 +96,8 @@ def judge_leaving(folder: Path, how: str, nodes: int) -> None:
 
 def judge_standing(folder: Path, how: str, together: str, nodes: int) -> Judgement:
     """Ended by the stall limit, as the controller does it: stacks first, then the stop."""
-    with launched(folder, nodes, [how, str(FAULTY), together]) as processes:
+    # By day as plain processes, whose launcher loads no torch.
+    with launched(folder, nodes, [how, str(FAULTY), together], "torchrun" if NIGHTLY else "processes") as processes:
         outcomes = outcomes_of(folder, nodes)
         watched = [RunningNode(plan=each.node, host=LocalHost(each.node.host), outcome=each) for each in outcomes]
         logs = [each.folder / f"rank{rank}.out.log" for each in outcomes for rank in each.node.ranks]

@@ -15,6 +15,7 @@ from tests.training.benchmarks.driver.launch.launching import (
     exit_record,
     is_gone,
     lock_is_held,
+    plain_processes,
     rank_pids,
     run,
     started,
@@ -58,6 +59,7 @@ def test_two_nodes_name_the_rank_that_left_and_the_other_follows(tmp_path: Path)
     assert record.interface == "lo"
 
 
+@pytest.mark.nightly  # by day the ranks are plain processes: test_processes.py
 def test_the_rank_that_was_killed_comes_before_its_peers(tmp_path: Path) -> None:
     code, output = run(tmp_path, TWO_RANKS, [WORKLOAD, "kill"])
     assert code == 128 + signal.SIGKILL, output
@@ -122,10 +124,15 @@ def test_sigterm_takes_every_rank_down_and_is_recorded(tmp_path: Path) -> None:
     assert (record.exit_code, record.signal, record.error) == (143, "SIGTERM", None)
 
 
-@pytest.mark.parametrize("limit", ["6", "0.5"])
-def test_after_max_seconds_it_stops_by_itself(tmp_path: Path, limit: str) -> None:
+@pytest.mark.parametrize(
+    ("limit", "has_torch"),
+    [("2", False), *(pytest.param(limit, True, marks=pytest.mark.nightly) for limit in ("6", "0.5"))],
+)
+def test_after_max_seconds_it_stops_by_itself(tmp_path: Path, limit: str, has_torch: bool) -> None:
+    """After half a second torch is still being loaded."""
+    options = TWO_RANKS if has_torch else plain_processes(2)
     begin = time.monotonic()
-    code, output = run(tmp_path, [*TWO_RANKS, "--max_seconds", limit], [WORKLOAD, "sleep"])
+    code, output = run(tmp_path, [*options, "--max_seconds", limit], [WORKLOAD, "sleep"])
     assert code == 128 + signal.SIGTERM and f"its --max_seconds {limit} are over" in output
     assert float(limit) < time.monotonic() - begin < 45
     assert exit_record(tmp_path).signal == "SIGTERM" and not lock_is_held(tmp_path)
@@ -176,10 +183,13 @@ def test_ranks_die_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     [
         (TWO_RANKS, "training.benchmarks.nothing", "there is no entry module 'training.benchmarks.nothing'"),
         (TWO_RANKS, "no_package.module", "the entry module 'no_package.module' cannot be found"),
-        ([*TWO_RANKS, "--wrong", "1"], WORKLOAD, "torchrun refuses its options: .*--wrong"),
-        # test_agent.py asks torchrun's reader for it, without another process.
-        pytest.param(
-            *(["--nproc_per_node", "many"], WORKLOAD, "--nproc_per_node many: Unsupported"), marks=pytest.mark.nightly
+        # test_agent.py asks torchrun's reader for them, without another process.
+        *(
+            pytest.param(options, WORKLOAD, said, marks=pytest.mark.nightly)
+            for options, said in (
+                ([*TWO_RANKS, "--wrong", "1"], "torchrun refuses its options: .*--wrong"),
+                (["--nproc_per_node", "many"], "--nproc_per_node many: Unsupported"),
+            )
         ),
         (["--launcher", "processes", "--interface", "eth77"], WORKLOAD, "no interface 'eth77'"),
     ],

@@ -32,7 +32,14 @@ def test_what_rank_0_stores_last_is_read_by_ranks_that_are_late(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("how", "exit_code", "name"), [("exit", 7, None), ("kill", None, "SIGKILL"), ("raise", 1, None), ("text", 1, None)]
+    ("how", "exit_code", "name"),
+    [
+        ("kill", None, "SIGKILL"),
+        ("raise", 1, None),
+        ("text", 1, None),
+        # By day test_launch.py has it, under torchrun.
+        pytest.param("exit", 7, None, marks=pytest.mark.nightly),
+    ],
 )
 def test_the_failing_rank_is_named_and_the_other_is_ended(
     how: str, exit_code: int | None, name: str | None, tmp_path: Path

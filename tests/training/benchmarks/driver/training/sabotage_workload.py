@@ -319,7 +319,7 @@ def _other_data() -> contextlib.AbstractContextManager[object]:
 
 
 CURVE_SETTINGS: dict[str, Any] = {
-    "max_steps": 80,
+    "max_steps": 40,
     "log_freq": 1,
     "eval_interval_samples": 20 * GLOBAL_BATCH,
     "train_samples": 512,

@@ -37,7 +37,7 @@ def test_a_block_is_one_graph_that_is_compiled_once(name: str) -> None:
     assert len(graphs) == 1, "both blocks of the model in all steps share one"
 
 
-@pytest.mark.nightly  # by day a layout of test_parity.py trains compiled by aot_eager, which makes no code
+@pytest.mark.nightly  # by day a layout of test_parity.py trains compiled by a backend that makes no code
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor makes C++ and there is no g++")
 def test_inductor_trains_as_the_plain_model_does(monkeypatch: pytest.MonkeyPatch) -> None:
     # Inductor would find out by six compilations which vector instructions there are: a third of this test's time.

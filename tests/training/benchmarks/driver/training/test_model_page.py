@@ -119,5 +119,6 @@ def test_the_operations_of_the_page_are_those_that_torch_counts(figures: list[fl
     assert figures[0] == pytest.approx(1, rel=1e-3)
 
 
+@pytest.mark.nightly
 def test_the_parameters_of_the_page_are_filled_as_torch_fills_these_layers(figures: list[float]) -> None:
     assert len(figures) == 1 + 5 and all(ratio == pytest.approx(1, rel=0.25) for ratio in figures[1:])

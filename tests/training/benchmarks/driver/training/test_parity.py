@@ -17,19 +17,19 @@ from training.benchmarks.driver.training.settings.settings import TrainingConfig
 
 # Trained in make nightly alone: all that they have, others have, too, each with something more.
 LATE = {
-    *("compiled", "compiled_selective", "tp_accumulation", "tp_sequence", "bf16_ddp", "fp16_fsdp", "overflow_ddp"),
-    *("resume_fsdp", "resume_tp", "fsdp_tp", "hsdp", "fp8_ddp", "fp8_compiled", "cp_bf16_compiled"),
-    *("resume_pp_interleaved", "hsdp_tp", "fsdp_accumulation_recomputed", "ddp_accumulation"),
-    *("resume_lamb", "resume_pp", "resume_cp"),
+    *("compiled_tp", "compiled_selective", "tp_accumulation", "tp_sequence", "bf16_ddp", "fp16_fsdp", "overflow_ddp"),
+    *("resume_ddp", "resume_tp", "fsdp_tp", "hsdp", "fp8_ddp", "fp8_compiled", "cp_bf16_compiled", "overflow_tp"),
+    *("resume_pp_interleaved", "hsdp_tp", "fsdp_accumulation_recomputed", "ddp_accumulation", "lamb_tp"),
+    *("resume_lamb", "resume_pp", "resume_cp", "resume_tp_sequence", "tp_sequence_accumulation"),
 }
 Table = TypeVar("Table")
 HALF = {"train_batch_size": GLOBAL_BATCH // 4, "gradient_accumulation_steps": 2}
 HALF_OF_ALL = {"train_batch_size": GLOBAL_BATCH // 2, "gradient_accumulation_steps": 2}
 PP: dict[str, Any] = {"pipeline_parallel_size": 2, "train_batch_size": 4, "gradient_accumulation_steps": 4}
 DEEP = {"num_layers": 8 if NIGHTLY else 4}
-# By day into the second epoch, by night into the third.
-TRAINED = STEPS if NIGHTLY else 10
-SCHEDULE = {"max_steps": TRAINED}
+# By day into the second epoch, of three steps; by night into the third, of eight.
+TRAINED = STEPS if NIGHTLY else 5
+SCHEDULE = {"max_steps": TRAINED} | ({} if NIGHTLY else {"train_samples": 3 * GLOBAL_BATCH})
 TP: dict[str, Any] = {"tensor_parallel_size": 2, "train_batch_size": GLOBAL_BATCH}
 FSDP: dict[str, Any] = {"strategy": "fsdp"}
 CP: dict[str, Any] = {"context_parallel_size": 2, "train_batch_size": GLOBAL_BATCH}
@@ -56,7 +56,8 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], float]] = tonight(
         "pp": ("llama", PP, EXACT),
         "cp": ("llama", CP, EXACT),
         "cp_bf16_compiled": ("llama", CP | FSDP | {"precision": "bf16", "compile_backend": "aot_eager"}, 2e-2),
-        "compiled": ("llama", {"compile_backend": "aot_eager"}, EXACT),
+        # The same graphs; to compile their backward passes, too, takes twenty CPU seconds.
+        "compiled": ("llama", {"compile_backend": "aot_eager" if NIGHTLY else "eager"}, EXACT),
         "compiled_tp": ("llama", TP | FSDP | {"compile_backend": "aot_eager"}, EXACT),
         "compiled_selective": (
             "llama",
@@ -86,12 +87,12 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], float]] = tonight(
         "fp16_fsdp": ("llama", FSDP | {"precision": "fp16"}, 2e-3),
     }
 )
-LAMB: dict[str, dict[str, Any]] = {"lamb_ddp": {}, "lamb_fsdp": FSDP, "lamb_tp": TP}
+LAMB: dict[str, dict[str, Any]] = tonight({"lamb_ddp": {}, "lamb_fsdp": FSDP, "lamb_tp": TP})
 DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
 RESUMED: dict[str, tuple[str, dict[str, Any]]] = tonight(
     {
         "resume_ddp": ("cpm", DROPOUT | {"precision": "fp16"}),
-        "resume_fsdp": ("cpm", DROPOUT | FSDP),
+        "resume_fsdp": ("cpm", DROPOUT | FSDP | {"precision": "fp16"}),
         "resume_lamb": ("bert", DROPOUT | FSDP | {"optimizer": "lamb"}),
         "resume_tp": ("llama", TP),
         "resume_pp": ("llama", PP),
@@ -100,7 +101,8 @@ RESUMED: dict[str, tuple[str, dict[str, Any]]] = tonight(
         "resume_tp_sequence": ("llama", TP | {"sequence_parallel": True}),
     }
 )
-RESUME_STEPS = 10  # 5 before the checkpoint, 5 after it, of which 2 in the next epoch
+# As many after the checkpoint as before it, of which 2 in the next epoch.
+RESUME_STEPS, RESUME_SCHEDULE = (10, {}) if NIGHTLY else (6, {"train_samples": 4 * GLOBAL_BATCH})
 FEW_STEPS = 6 if NIGHTLY else 3  # where layouts are known to be right with fewer ranks
 FOUR_RANKS: dict[str, Any] = TP | FSDP | {"train_batch_size": GLOBAL_BATCH // 2}
 HSDP: dict[str, Any] = {"strategy": "hsdp", "shard_size": 2, "train_batch_size": GLOBAL_BATCH // 4}
@@ -116,10 +118,10 @@ TWO_DIMENSIONS: dict[str, dict[str, Any]] = tonight(
 IN_TWO = {"train_batch_size": 2, "gradient_accumulation_steps": 4}
 # Layout: ranks, settings.
 PIPELINES: dict[str, tuple[int, dict[str, Any]]] = {
-    "pp_tp_sequence": (4, PP | {"tensor_parallel_size": 2, "sequence_parallel": True}),
     "pp_interleaved_fsdp": (4, PP | IN_TWO | FSDP | {"pipeline_stages_per_rank": 2}),
 } | (
     {
+        "pp_tp_sequence": (4, PP | {"tensor_parallel_size": 2, "sequence_parallel": True}),
         "pp_ddp": (4, PP | IN_TWO),
         "pp_fsdp_recomputed": (4, PP | IN_TWO | FSDP | {"activation_checkpointing": True}),
         "pp4": (4, PP | {"pipeline_parallel_size": 4, "train_batch_size": 2, "gradient_accumulation_steps": 8}),
@@ -132,10 +134,10 @@ PIPELINES: dict[str, tuple[int, dict[str, Any]]] = {
 )
 # Of which each sample's sequence is divided. The model has two key-value heads.
 CONTEXTS: dict[str, tuple[int, dict[str, Any]]] = {
-    "cp_tp_sequence": (4, CP | FSDP | {"tensor_parallel_size": 2, "sequence_parallel": True}),
+    "cp_ddp": (4, CP | {"train_batch_size": GLOBAL_BATCH // 2}),
 } | (
     {
-        "cp_ddp": (4, CP | {"train_batch_size": GLOBAL_BATCH // 2}),
+        "cp_tp_sequence": (4, CP | FSDP | {"tensor_parallel_size": 2, "sequence_parallel": True}),
         "cp4_fsdp_recomputed": (
             4,
             CP | HALF_OF_ALL | FSDP | {"context_parallel_size": 4, "activation_checkpointing": True},
@@ -159,6 +161,7 @@ FROM_SHARDS: dict[str, tuple[str, dict[str, Any]]] = {
 WORKLOAD_SECONDS = 1500.0  # ends a hang: some 50 trainings one after the other
 pytestmark = pytest.mark.timeout(WORKLOAD_SECONDS + 60)
 OVERFLOWING_SCALE = 2.0**24
+OVERFLOW_STEPS = STEPS if NIGHTLY else 12
 OVERFLOWING: dict[str, dict[str, Any]] = tonight({"overflow_ddp": {}, "overflow_fsdp": FSDP, "overflow_tp": TP})
 
 
@@ -172,24 +175,26 @@ def _layouts(folder: Path) -> dict[str, Any]:
         layouts[name] = {"model": "llama", "settings": settings, "steps": TRAINED}
     for name, (model, settings) in RESUMED.items():
         half = settings.get("train_batch_size", GLOBAL_BATCH // 2) // 2
-        changes = [{"seed": 1}, {"max_steps": 4, "lr_decay_steps": STEPS}, {"train_batch_size": half}]
+        early = RESUME_STEPS // 2 - 1
+        changes = [{"seed": 1}, {"max_steps": early, "lr_decay_steps": STEPS}, {"train_batch_size": half}]
+        settings = RESUME_SCHEDULE | settings
         layouts[name] = {"model": model, "settings": settings, "steps": RESUME_STEPS, "refused_changes": changes}
     for name, (source, settings) in FROM_SHARDS.items():
-        settings = settings | {"init_checkpoint": str(folder / f"{source}.hf")}
+        settings = SCHEDULE | settings | {"init_checkpoint": str(folder / f"{source}.hf")}
         layouts[name] = {"model": "llama", "settings": settings, "steps": 0}
     for name, settings in {"from_file_ddp": {}, "from_file_fsdp": FSDP}.items():
-        settings = settings | {"init_checkpoint": str(folder / "ddp.end.pt")}
+        settings = SCHEDULE | settings | {"init_checkpoint": str(folder / "ddp.end.pt")}
         layouts[name] = {"model": "llama", "settings": settings, "steps": 0}
     for name, settings in OVERFLOWING.items():
         settings = settings | {"precision": "fp16", "init_loss_scale": OVERFLOWING_SCALE}
-        layouts[name] = {"model": "llama", "settings": settings}
+        layouts[name] = {"model": "llama", "settings": settings, "steps": OVERFLOW_STEPS}
     layouts["tp_uneven"] = {"model": "llama", "settings": {"tensor_parallel_size": 4, "num_key_value_heads": 4}}
     layouts["not_shared"] = {"model": "llama", "settings": {}, "folder_of_each_rank": True}
     for name, settings in TWO_DIMENSIONS.items():
         layouts[name] = {"ranks": 4, "model": "llama", "settings": SCHEDULE | settings, "steps": FEW_STEPS}
-    layouts["lamb_hsdp"] = {
-        "ranks": 4, "model": "llama", "settings": SCHEDULE | HSDP | {"optimizer": "lamb"}, "steps": FEW_STEPS
-    }  # fmt: skip
+    if NIGHTLY:
+        settings = SCHEDULE | HSDP | {"optimizer": "lamb"}
+        layouts["lamb_hsdp"] = {"ranks": 4, "model": "llama", "settings": settings, "steps": FEW_STEPS}
     layouts["hsdp_uneven"] = {"ranks": 4, "model": "llama", "settings": HSDP | {"shard_size": 3}}
     layouts["hsdp_sabotaged"] = {"ranks": 4, "model": "llama", "settings": HSDP, "sabotage": True}
     for name, (ranks, settings) in PIPELINES.items():
@@ -323,14 +328,15 @@ def test_the_plain_loop_trains_as_transformers_does(
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_every_layout_starts_from_the_same_weights(name: str, found: dict[str, Any], folder: Path) -> None:
     first = {"llama": "ddp", "bert": "bert_ddp", "glm": "glm_ddp", "cpm": "cpm_ddp"}[LAYOUTS[name][0]]
+    start = torch.load(folder / f"{name}.start.pt")
     for key, weight in torch.load(folder / f"{first}.start.pt").items():
-        assert torch.equal(torch.load(folder / f"{name}.start.pt")[key], weight)
+        assert torch.equal(start[key], weight)
 
 
 @pytest.mark.parametrize("name", ["ddp", "tp", "pp", "cp", "bert_fsdp", "glm_fsdp", "cpm_ddp"])
 def test_an_evaluation_counts_every_sample_once(name: str, found: dict[str, Any], folder: Path) -> None:
     model, settings, _ = LAYOUTS[name]
-    config = config_of(model, **settings)
+    config = config_of(model, **(SCHEDULE | settings))
     net = reference.model_with(model, config, torch.load(folder / f"{name}.end.pt")).eval()
     samples = benchmark_of(model).synthetic_data(config).evaluation
     with torch.no_grad():
@@ -353,7 +359,7 @@ def test_no_layout_seems_to_be_several_trainings(name: str, found: dict[str, Any
 @pytest.mark.parametrize("name", ["from_file_ddp", "from_file_fsdp"])
 def test_a_run_starts_from_the_weights_of_a_file(name: str, found: dict[str, Any]) -> None:
     assert found[name]["before"]["eval_loss"] == pytest.approx(found["ddp"]["after"]["eval_loss"], abs=EXACT)
-    assert found["ddp"]["before"]["eval_loss"] > found["ddp"]["after"]["eval_loss"] + 1
+    assert found["ddp"]["before"]["eval_loss"] > found["ddp"]["after"]["eval_loss"] + 0.5
 
 
 @pytest.mark.parametrize("name", FROM_SHARDS)
@@ -378,7 +384,7 @@ def test_products_in_fp8_are_others_than_in_bf16(found: dict[str, Any]) -> None:
 def test_lamb_is_the_same_sharded_or_not(found: dict[str, Any]) -> None:
     plain_lamb = found["lamb_ddp"]["losses"]
     assert len(plain_lamb) == TRAINED and plain_lamb != found["ddp"]["losses"]
-    for name in ("lamb_fsdp", "lamb_tp"):
+    for name in LAMB:
         assert found[name]["losses"] == pytest.approx(plain_lamb, abs=EXACT, rel=0)
 
 
@@ -392,7 +398,7 @@ def test_an_overflow_halves_the_scale_and_leaves_the_step_out_on_all_ranks(name:
     losses, scales = found[name]["losses"], found[name]["loss_scales"]
     assert scales[0] == scales[1] < OVERFLOWING_SCALE
     skipped = math.log2(OVERFLOWING_SCALE / scales[0])
-    assert 2 <= skipped == int(skipped) <= STEPS - 5
+    assert 2 <= skipped == int(skipped) <= OVERFLOW_STEPS - 5
     assert all(map(math.isfinite, losses))
     assert losses[-1] < losses[0] - 0.3, "once the scale fits, it learns"
 
@@ -409,10 +415,11 @@ def test_a_resumed_run_has_the_very_same_curve(name: str, found: dict[str, Any])
 @pytest.mark.parametrize("name", RESUMED)
 def test_a_checkpoint_of_other_settings_or_a_broken_one_is_named(name: str, found: dict[str, Any]) -> None:
     seed, steps, batch = found[name]["refusals"]
-    assert "step-00000005 is of other settings: seed was 42, is 1" in seed
-    assert "is after step 5, the run ends after step 4" in steps
+    half = RESUME_STEPS // 2
+    assert f"step-{half:08d} is of other settings: seed was 42, is 1" in seed
+    assert f"is after step {half}, the run ends after step {half - 1}" in steps
     assert "global_batch_size was 16, is 8" in batch
-    assert "step-00000005: broken checkpoint" in found[name]["damaged"]
+    assert f"step-{half:08d}: broken checkpoint" in found[name]["damaged"]
 
 
 def test_a_checkpoint_folder_that_ranks_do_not_share_is_refused(found: dict[str, Any], folder: Path) -> None:
@@ -432,6 +439,7 @@ def test_two_dimensions_on_four_ranks(
     assert found[name]["losses"] == pytest.approx(plain["llama"][0][:FEW_STEPS], abs=EXACT, rel=0)
 
 
+@pytest.mark.nightly
 def test_lamb_is_the_same_on_replicas_of_shards(found: dict[str, Any]) -> None:
     assert found["lamb_hsdp"]["losses"] == pytest.approx(found["lamb_ddp"]["losses"][:FEW_STEPS], abs=EXACT, rel=0)
 
@@ -468,7 +476,7 @@ def deep(folder: Path, found: dict[str, Any]) -> tuple[list[float], list[float]]
 @pytest.fixture(scope="module")
 def flat(folder: Path, found: dict[str, Any]) -> tuple[list[float], list[float]]:
     """Those of the model that the other layouts have."""
-    return _plain_norms(torch.load(folder / "cp_tp_sequence.start.pt"), {})
+    return _plain_norms(torch.load(folder / "cp_ddp.start.pt"), {})
 
 
 @pytest.mark.parametrize("name", PIPELINES)

@@ -1,6 +1,6 @@
 """Training as the controller starts it: ranks through driver.launch, their events, verdicts and refusals."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -70,9 +70,9 @@ def arguments_of(folder: Path, model: str, settings: dict[str, Any]) -> list[str
     return ["--config_file", str(config), "--vendor", "cpu"]
 
 
-def _run(folder: Path, model: str, settings: dict[str, Any], options: Sequence[str] = ()) -> Run:
+def _run(folder: Path, model: str, settings: dict[str, Any]) -> Run:
     workload = [MODULE.format(model), *arguments_of(folder, model, settings)]
-    code, _ = run(folder, ["--nproc_per_node", "2", *options], workload, OMP_NUM_THREADS="1")
+    code, _ = run(folder, plain_processes(2), workload, OMP_NUM_THREADS="1")
     return Run(code, folder)
 
 
@@ -255,7 +255,7 @@ def test_a_run_goes_on_from_its_checkpoint_and_a_missed_target_fails_it(healthy:
         "log_freq": 1,
     }
     # The targets are no part of what must be equal.
-    result = _run(tmp_path / "resumed", "cpm", settings, plain_processes())
+    result = _run(tmp_path / "resumed", "cpm", settings)
     assert result.code == 1
     assert result.values(Event.TRAIN_START) == [{"total_steps": begin + 3, "resumed_after_step": begin}]
     assert [value["step"] for value in result.values(Event.STEP_END)] == [begin + 1, begin + 2, begin + 3]
@@ -279,19 +279,17 @@ def test_missing_data_is_named_before_anything_is_taken(
     assert f"{data}/train.npy: no such file" in output.err
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "layout",
     [
-        pytest.param(
-            {"pipeline_parallel_size": 2, "gradient_accumulation_steps": 4, "train_batch_size": 4},
-            marks=pytest.mark.nightly,
-        ),
+        {"pipeline_parallel_size": 2, "gradient_accumulation_steps": 4, "train_batch_size": 4},
         {"context_parallel_size": 2, "train_batch_size": 16},
     ],
 )
 def test_ranks_that_share_samples_count_them_once(tmp_path: Path, layout: dict[str, Any]) -> None:
     settings = layout | {"peak_tflops": 1e-3, "warmup_steps": 2, "log_freq": 1, "max_steps": 10}
-    result = _run(tmp_path, "llama", settings, plain_processes())
+    result = _run(tmp_path, "llama", settings)
     assert result.code == 0, result.message
     finished = result.values(Event.FINISHED)[0]
     config = config_of("llama")

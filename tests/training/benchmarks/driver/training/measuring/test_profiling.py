@@ -162,6 +162,7 @@ def test_traces_of_the_chosen_steps_and_ranks_lie_beside_the_logs(
     assert "gloo:all_reduce" in names
 
 
+@pytest.mark.nightly  # by day a rank alone is profiled
 def test_profiled_steps_are_not_part_of_the_steady_state(finished: tuple[Path, list[dict[str, Any]]]) -> None:
     for value in finished[1]:
         assert (value["warmup_steps"], value["steady_steps"]) == (1, 4), "eight steps but the first and three"
