@@ -220,6 +220,10 @@ class Climb:
                 self._untested |= {*rest}
                 break
             stage += 1
+            if self._room < 1 and stage < len(self._cases(record.rung, hosts)):
+                _add_reasons(record, "" if self._is_spent in record.reasons else self._is_spent)
+                self._untested |= {*hosts}
+                break
         record.verdict = "fail" if record.out or record.reasons else "pass"
 
     def _count(self, record: RungRecord, seconds: float, *, has_tools: bool) -> None:
@@ -385,7 +389,8 @@ class Climb:
             if again.record.verdict.is_failure:
                 tried = rest
         alone = [host for host in hosts if host not in tried]
-        _add_reasons(record, reason, f"also without {', '.join(alone)}" if alone else "")
+        spent = self._is_spent if self._room < 1 else ""
+        _add_reasons(record, reason, f"also without {', '.join(alone)}" if alone else "", spent)
         record.not_run += _not_again(suspects, record.out)
         self._untested |= {*hosts}
         self._note(record, loaded)
