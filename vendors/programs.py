@@ -113,7 +113,7 @@ def number(word: str) -> float | None:
 
 
 def measure(figures: dict[str, float], silent: dict[str, str], part: str, word: str) -> None:
-    """Keep a figure of a part, or that it has none where a number is printed that is no figure, such as 0.00 or nan."""
+    """Keep a part's figure in the program's unit, or that it has none where 0.00, nan or such is printed."""
     value = number(word)
     if value is not None:
         keep(figures, part, value)
@@ -122,7 +122,7 @@ def measure(figures: dict[str, float], silent: dict[str, str], part: str, word: 
 
 
 def but(silent: Mapping[str, str], figures: Mapping[str, float]) -> dict[str, float]:
-    """The figures of the parts that are not silent."""
+    """The figures, in the program's unit, of the parts that are not silent."""
     return {part: value for part, value in figures.items() if part not in silent}
 
 

@@ -40,7 +40,7 @@ class AcceptOptions:
 
 
 class Asked(NamedTuple):
-    """What an acceptance is asked for: its rungs, seconds for all of them, settings, the record it is held to."""
+    """The task of an acceptance: its rungs, seconds for all of them, settings, the record it is held to."""
 
     rungs: list[str]
     budget_s: float
@@ -49,7 +49,7 @@ class Asked(NamedTuple):
 
 
 def checked(asked: Request, options: AcceptOptions) -> Asked:
-    """What a command line and its files ask for.
+    """Read what a command line and its files ask for.
 
     Raises:
         InputProblems: all that is wrong in both.
@@ -67,8 +67,9 @@ def checked(asked: Request, options: AcceptOptions) -> Asked:
         _refuse_file(options.save_expected, names, force=options.force)
     against = options.against
     earlier = mistakes.result(lambda: recorded(against)) if against else None
+    changes = asked.changes.model_copy(update={"cases": (), "repeat": None})
     with mistakes.noted():
-        settings = asked.settings()
+        settings = asked._replace(changes=changes).settings()
         with mistakes.noted():
             refuse_vendor(settings)
         with mistakes.noted():

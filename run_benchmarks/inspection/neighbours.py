@@ -1,5 +1,6 @@
-"""Looks for other users' distributed jobs on a host, before a round's tasks start and after they ended, and in the same
-command at the file systems of its folders.
+"""Looks for other users' distributed jobs on a host, before a round's tasks start and after they ended.
+
+The same command looks at the file systems of its folders.
 
 None of ours runs at these moments, so every job belongs to somebody else: no process has to be attributed. A command
 line may hold secrets: of a process its number, its user and the launcher's name are all that leaves the host.

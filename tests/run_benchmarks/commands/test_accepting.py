@@ -75,6 +75,7 @@ def test_all_that_is_wrong_of_the_command_line_and_the_files_is_told_at_once(tmp
         accept(asked, wrong)
     told = ("--detach", "--case", "--repeat", "--rungs", "--budget", "--nproc", "--against", "--save-expected")
     assert [each for each in (*told, "VENDOR", "HOSTS") if each not in str(caught.value)] == []
+    assert str(caught.value).count("--case") == 1, "it is not asked for another one"
     assert {path.name for path in tmp_path.iterdir()} == {"cluster_conf.py", "test_conf.py"}
 
 
