@@ -8,6 +8,7 @@ from typing import Literal
 
 Scope = Literal["host", "loopback", "pairs", "ring"]
 MAX_PARTS, MAX_NAME, MAX_WHY, MAX_LINE = 512, 80, 300, 2000
+NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|nan|inf)", re.IGNORECASE | re.ASCII)
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -82,19 +83,18 @@ def patterns(text: str, pattern: re.Pattern[str], good: str = "", idle: str = ""
     """
     figures: dict[str, float] = {}
     failed: dict[str, str] = {}
+    silent: dict[str, str] = {}
     passed = 0
     for match in pattern.finditer("\n".join(lines(text))):
         groups = match.groupdict()
         part, verdict = (groups.get("part") or "").strip(" |:-"), groups.get("verdict")
-        value = number(groups.get("value") or "")
-        if value is not None:
-            keep(figures, part, value)
+        measure(figures, silent, part, groups.get("value") or "")
         passed += verdict in good.split()
         if verdict is not None and verdict not in (*good.split(), *idle.split()):
             say(failed, part, " ".join((groups.get("why") or "").split()) or verdict)
     if not figures and not failed and not passed:
         raise unreadable(text)
-    return Answer(figures=figures, failed=failed, passed=passed)
+    return Answer(figures=but(silent, figures), failed=failed, passed=passed, silent=silent)
 
 
 def lines(text: str) -> Iterator[str]:
@@ -110,6 +110,20 @@ def number(word: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) and 0 < value < 1e15 else None
+
+
+def measure(figures: dict[str, float], silent: dict[str, str], part: str, word: str) -> None:
+    """Keep a part's figure in the program's unit, or that it has none where 0.00, nan or such is printed."""
+    value = number(word)
+    if value is not None:
+        keep(figures, part, value)
+    elif NUMBER.fullmatch(word):
+        say(silent, part, f"it prints {word}")
+
+
+def but(silent: Mapping[str, str], figures: Mapping[str, float]) -> dict[str, float]:
+    """The figures, in the program's unit, of the parts that are not silent."""
+    return {part: value for part, value in figures.items() if part not in silent}
 
 
 def keep(found: dict[str, float], part: str, value: float) -> None:

@@ -193,6 +193,11 @@ class Climb:
     def _is_spent(self) -> str:
         return f"the budget of {self.budget_s:g} s is spent"
 
+    @property
+    def _spent(self) -> str:
+        """Says that nothing is left of the budget; "" while something is."""
+        return self._is_spent if self._room < 1 else ""
+
     def _too_few(self, rung: str, hosts: Sequence[str]) -> str:
         if len(self.hosts) < FEWEST[rung]:
             return f"one host has no {rung}: name another beside it, or leave it out of --rungs"
@@ -220,6 +225,10 @@ class Climb:
                 self._untested |= {*rest}
                 break
             stage += 1
+            if self._spent and stage < len(self._cases(record.rung, hosts)):
+                record.reasons = list(dict.fromkeys([*record.reasons, self._spent]))
+                self._untested |= {*hosts}
+                break
         record.verdict = "fail" if record.out or record.reasons else "pass"
 
     def _count(self, record: RungRecord, seconds: float, *, has_tools: bool) -> None:
@@ -385,7 +394,7 @@ class Climb:
             if again.record.verdict.is_failure:
                 tried = rest
         alone = [host for host in hosts if host not in tried]
-        _add_reasons(record, reason, f"also without {', '.join(alone)}" if alone else "")
+        _add_reasons(record, reason, f"also without {', '.join(alone)}" if alone else "", self._spent)
         record.not_run += _not_again(suspects, record.out)
         self._untested |= {*hosts}
         self._note(record, loaded)

@@ -1,7 +1,6 @@
 """Accepts a cluster: `run.py accept` climbs the rungs, and says which hosts to take out, with proof."""
 
 import math
-import re
 import signal
 import tempfile
 import time
@@ -11,14 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from pydantic import ValidationError
-
 import vendors
-from common.errors import MistakeList, input_problem
-from common.reading import read_bounded
 from common.shortening import few
 from common.summary import counted
-from common.whole_files import PRESENT
 from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Looked, NoNodesError
 from run_benchmarks.acceptance.devices import untested_devices, usual_devices
 from run_benchmarks.acceptance.estimate import earlier_ones, estimates, in_words
@@ -36,7 +30,7 @@ from run_benchmarks.acceptance.page import (
     warned_rows,
     write_page,
 )
-from run_benchmarks.acceptance.records import ACCEPT_FILE, SCHEMA_VERSION, AcceptRecord
+from run_benchmarks.acceptance.records import ACCEPT_FILE, AcceptRecord
 from run_benchmarks.acceptance.rungs import (
     FEWEST,
     HEALTH,
@@ -54,13 +48,14 @@ from run_benchmarks.acceptance.rungs import (
 )
 from run_benchmarks.acceptance.tools import installed, others_of, too_long, tools_of
 from run_benchmarks.commands import draining, starting
+from run_benchmarks.commands.accept_options import AcceptOptions, checked, refuse_unlike, refuse_vendor
 from run_benchmarks.commands.check_view import not_seen
 from run_benchmarks.commands.options import DEFAULT_CLUSTER, DEFAULT_TEST, Request
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.console.console import complain, say
 from run_benchmarks.console.language import words
 from run_benchmarks.console.terminal import print_table
-from run_benchmarks.errors import ClusterDynoError, InputProblems, Problem
+from run_benchmarks.errors import ClusterDynoError, InputProblems
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.slurm.absence import answered
@@ -70,7 +65,7 @@ from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.health import examine_health
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
-from run_benchmarks.results.records import MAX_RECORD_BYTES, DrainRecord, record_text, write_text
+from run_benchmarks.results.records import DrainRecord, record_text, write_text
 from run_benchmarks.session.allocation import allocated, lost_in, out_of_service
 from run_benchmarks.session.preparation import PreparedRun, checked_settings, connected, prepare
 from run_benchmarks.session.run_folder import new_run_id, result_root
@@ -81,38 +76,10 @@ from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_INTERRUP
 from run_benchmarks.state.interruption import patience
 from training.benchmarks.tools.pytorch.config import Config
 
-BUDGET = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)")
 SHOWN_WARNINGS = 12
 WITHOUT_DEVICES = 2  # ranks of a host
 INSPECTOR_FOLDER = "NCCL_INSPECTOR_DUMP_DIR"
 """Variable of NCCL's profiler plugin Inspector (ext-profiler/inspector, README): where it writes."""
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
-
-
-def budget_seconds(text: str) -> float:
-    """Seconds of `90s`, `30m` or `2h`.
-
-    Raises:
-        InputProblems: the text has another form.
-    """
-    match = BUDGET.fullmatch(text.strip())
-    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
-    if not 0 < seconds < math.inf:
-        raise InputProblems([Problem("--budget", "", text, "a time such as 90s, 30m or 2h")])
-    return seconds
-
-
-def chosen_rungs(text: str) -> list[str]:
-    """The rungs of a comma list, in their own order.
-
-    Raises:
-        InputProblems: one is unknown.
-    """
-    named = [word.strip() for word in text.split(",")]
-    unknown = [word for word in named if word not in RUNGS]
-    if unknown:
-        raise InputProblems([Problem("--rungs", "", word, f"some of {', '.join(RUNGS)}") for word in unknown])
-    return [rung for rung in RUNGS if rung in named]
 
 
 class Acceptance:
@@ -314,56 +281,16 @@ def _resume(host: str) -> str:
     return f"scontrol update nodename={host} state=resume"
 
 
-def recorded(path: Path, vendor: str, nproc: int | None) -> AcceptRecord:
-    """The record of an earlier acceptance, whose figures can be compared with those of `nproc` devices of a vendor;
-    None: as many as it has.
-
-    Raises:
-        InputProblems: it is none, or one of another vendor or number of devices.
-    """
-    try:
-        found = AcceptRecord.model_validate_json(read_bounded(path, MAX_RECORD_BYTES))
-    except (OSError, ValidationError) as error:
-        allowed = f"the accept.json of an acceptance, of schema 8 to {SCHEMA_VERSION}: an older one is to be saved anew"
-        raise InputProblems([Problem("--against", "", str(path), allowed)]) from error
-    _refuse_unlike(found, path, vendor, found.nproc if nproc is None else nproc)
-    return found
-
-
-def _refuse_unlike(found: AcceptRecord, path: Path, vendor: str, nproc: int) -> None:
-    """Refuse a record of another vendor or number of devices."""
-    if (found.vendor, found.nproc) != (vendor, nproc):
-        allowed = (
-            f"an acceptance of {vendor} with --nproc {nproc}; this one is of {found.vendor}, --nproc {found.nproc}"
-        )
-        raise InputProblems([Problem("--against", "", str(path), allowed)])
-
-
-def accept(
-    asked: Request,
-    *,
-    rungs: str,
-    budget: str,
-    nproc: int | None = None,
-    against: Path | None = None,
-    save_expected: Path | None = None,
-    force: bool = False,
-) -> tuple[int, AcceptRecord | None]:
+def accept(asked: Request, options: AcceptOptions) -> tuple[int, AcceptRecord | None]:
     """Climb the rungs, print the page's essentials, write accept.json and accept.html; returns the exit code and the
-    record, None if no folder can be made. nproc: ranks of a host; None: as many as it has devices.
+    record, None if no folder can be made.
 
     Raises:
         InputProblems: the settings are wrong; nothing was run then.
     """
     asked = asked._replace(changes=asked.changes.model_copy(update={"brings_cases": True}))
-    mistakes = MistakeList()
-    with mistakes.noted():
-        _refuse_cases(asked)
-    names, seconds = _read_options(mistakes, rungs, budget, nproc)
-    with mistakes.noted():
-        _refuse_file(save_expected, names, force=force)
-    settings = _read_settings(mistakes, asked)
-    earlier = recorded(against, settings.test.VENDOR, nproc) if against else None
+    names, seconds, settings, earlier = checked(asked, options)
+    nproc, against, save_expected = options.nproc, options.against, options.save_expected
     root = result_root(settings)
     try:
         nproc = _planned(asked, settings, names, nproc, (earlier, against) if earlier and against else None)
@@ -390,16 +317,6 @@ def accept(
     if acceptance.interrupted:
         return EXIT_INTERRUPTED, record
     return EXIT_PASS if record.ready and not acceptance.is_unwritten else EXIT_FAIL, record
-
-
-def _read_settings(mistakes: MistakeList, asked: Request) -> Settings:
-    """The settings of an acceptance; all mistakes so far are told with theirs."""
-    with mistakes.noted():
-        settings = asked.settings()
-    mistakes.check()
-    _refuse_vendor(settings)
-    _refuse_unnamed(settings)
-    return settings
 
 
 def _climb(
@@ -444,21 +361,9 @@ def _planned(
         with _ended_by_signals(), answered():
             nproc = ranks_of_a_host(asked, settings)
     if earlier is not None:
-        _refuse_unlike(*earlier, settings.test.VENDOR, nproc)
+        refuse_unlike(*earlier, settings.test.VENDOR, nproc)
     plan_all(asked, settings, names, nproc)
     return nproc
-
-
-def _read_options(mistakes: MistakeList, rungs: str, budget: str, nproc: int | None) -> tuple[list[str], float]:
-    """The rungs, all where they are mistaken, and the seconds of the budget; notes what is wrong."""
-    names, seconds = [*RUNGS], 0.0
-    with mistakes.noted():
-        names = chosen_rungs(rungs)
-    with mistakes.noted():
-        seconds = budget_seconds(budget)
-    if nproc is not None and nproc < 1:
-        mistakes.add("--nproc", nproc, "expected at least 1")
-    return names, seconds
 
 
 def _new_folder(root: Path) -> Path:
@@ -506,31 +411,6 @@ def data_paths(settings: Settings) -> list[DataPath]:
     )
 
 
-def _refuse_cases(asked: Request) -> None:
-    given = [("--case", word) for word in asked.changes.cases]
-    if asked.changes.repeat is not None:
-        given.append(("--repeat", str(asked.changes.repeat)))
-    if given:
-        allowed = "no effect: an acceptance has cases of its own; --rungs chooses among them"
-        raise InputProblems([Problem(flag, "", word, allowed) for flag, word in given])
-
-
-def _refuse_file(save_expected: Path | None, names: Sequence[str], *, force: bool) -> None:
-    if save_expected is None:
-        if force:
-            raise input_problem("--force", None, "needs --save-expected, whose file it overwrites")
-        return
-    if SINGLE not in names:
-        allowed = f"a file, with {SINGLE} among --rungs"
-    elif save_expected.is_dir() or not save_expected.absolute().parent.is_dir():
-        allowed = "a file in a folder that there is"
-    elif save_expected.exists() and not force:
-        allowed = f"{PRESENT}, or name another file"
-    else:
-        return
-    raise InputProblems([Problem("--save-expected", "", str(save_expected), allowed)])
-
-
 def save(record: AcceptRecord, path: Path, doubts: Sequence[str] = ()) -> None:
     """Write the record where --against finds its figures; nothing without any, or with doubts in what all measured."""
     good = sum(state == "accepted" for state in record.hosts.values())
@@ -570,21 +450,6 @@ def ranks_of_a_host(asked: Request, settings: Settings) -> int:
     return usual or WITHOUT_DEVICES
 
 
-def _refuse_vendor(settings: Settings) -> None:
-    """Refuse a vendor whose ranks use no device."""
-    vendor = vendors.load(settings.test.VENDOR)
-    if vendor.device_type == "cpu" and vendor.monitor_name:
-        allowed = "a vendor whose devices the ranks use: accept is not for this one, whose ranks compute on the CPU"
-        raise InputProblems([Problem(settings.source("VENDOR"), "VENDOR", vendor.name, allowed)])
-
-
-def _refuse_unnamed(settings: Settings) -> None:
-    """Refuse hosts that Slurm chooses: each run would get others, so none could be tested again, or left out."""
-    if settings.cluster.are_unnamed:
-        allowed = "a list of the nodes' names: accept tests hosts again; or begin inside salloc with its hostlist"
-        raise InputProblems([Problem(settings.source("HOSTS"), "HOSTS", len(settings.cluster.HOSTS), allowed)])
-
-
 def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: int) -> None:
     """Plan the cases of all rungs on all hosts, so that none is refused after hours.
 
@@ -592,7 +457,7 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
         InputProblems: the vendor's ranks use no device, it lacks a config, or --nproc suits none.
         OSError: the disk of temporary files is full.
     """
-    _refuse_vendor(settings)
+    refuse_vendor(settings)
     hosts, data = list(settings.cluster.HOSTS), data_paths(settings)
     with tempfile.TemporaryDirectory() as folder:
         planned = Acceptance(asked, settings, Path(folder), nproc)

@@ -2,11 +2,12 @@
 
 import argparse
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.command_line import FORCE, FunctionVerb, VerbParser, new_path
-from common.errors import MistakeList, input_problem
+from common.errors import MistakeList
 from common.summary import Answer
 from run_benchmarks.commands.options import (
     DEFAULT_TEST,
@@ -236,13 +237,10 @@ def _add_accept(parser: VerbParser) -> None:
 
 def _accept(arguments: argparse.Namespace) -> Answer | int:
     from run_benchmarks.commands import accepting
+    from run_benchmarks.commands.accept_options import AcceptOptions
 
-    if arguments.detach:
-        raise input_problem("--detach", None, "an acceptance has none: begin it with nohup or in tmux")
-    given = {
-        name: getattr(arguments, name) for name in ("rungs", "budget", "nproc", "against", "save_expected", "force")
-    }
-    code, record = accepting.accept(asked_for(arguments), **given)
+    given = {field.name: getattr(arguments, field.name) for field in fields(AcceptOptions)}
+    code, record = accepting.accept(asked_for(arguments), AcceptOptions(**given))
     return Answer(lambda: record, exit_code=code) if record is not None else code
 
 

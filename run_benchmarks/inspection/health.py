@@ -28,6 +28,7 @@ from vendors.health import Found, HealthCheck, HostHealth, Severity, is_below
 SECONDS = 180.0
 """More than a sound host and one tool that hangs take."""
 WARN_PERCENT, FULL_PERCENT = 95.0, 99.0
+FREE_SOME, MOUNT_AGAIN = "free some", "look for disk errors in the kernel log; check and mount again"
 LEAST_FILES = 4096
 SHOWN, MOST_CHARACTERS = 3, 160
 MOST_OF_LINE = 1000
@@ -245,28 +246,32 @@ def _names_and_clocks(health: HostHealth) -> Iterator[Found]:
             yield "clock", "is not synchronised", "NTP or PTP", "start chronyd or systemd-timesyncd", "warning"
 
 
-def _storage(health: HostHealth, data: Collection[str]) -> Iterator[Found]:
-    for key, what in (("space", "space"), ("inodes", "inodes")):
-        for folder, total, free in health.of(key, 3):
+def used_percents(health: HostHealth) -> Iterator[tuple[str, str, float]]:
+    """How much of `space` and `inodes` of each folder's file system is used."""
+    for what in ("space", "inodes"):
+        for folder, total, free in health.of(what, 3):
             if total.isdecimal() and free.isdecimal() and int(total):
-                used = 100 * (1 - int(free) / int(total))
-                if used >= WARN_PERCENT:
-                    found = f"{used:.0f} % of the {what} of {folder} is used"
-                    yield (
-                        "file system",
-                        found,
-                        f"below {WARN_PERCENT:g} %",
-                        "free some",
-                        _severity(used >= FULL_PERCENT and folder not in data),
-                    )
+                yield what, folder, 100 * (1 - int(free) / int(total))
+
+
+def _storage(health: HostHealth, data: Collection[str]) -> Iterator[Found]:
+    for what, folder, used in used_percents(health):
+        if used >= WARN_PERCENT:
+            severity = _severity(used >= FULL_PERCENT and folder not in data)
+            yield (
+                "file system",
+                f"{used:.0f} % of the {what} of {folder} is used",
+                f"below {WARN_PERCENT:g} %",
+                FREE_SOME,
+                severity,
+            )
     for (folder,) in health.of("readonly", 1):
         if folder not in data:
             yield _read_only(folder, "failure")
 
 
 def _read_only(folder: str, severity: Severity) -> Found:
-    action = "look for disk errors in the kernel log; check and mount again"
-    return "file system", f"{folder} is mounted read-only", "writable", action, severity
+    return "file system", f"{folder} is mounted read-only", "writable", MOUNT_AGAIN, severity
 
 
 def _unlike_data(healths: Mapping[str, HostHealth], folder: str) -> Iterator[tuple[str, Found]]:

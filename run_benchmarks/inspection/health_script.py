@@ -17,12 +17,43 @@ LASTING = "read-only|fallen off the bus| ue |ncorrect"
 """Of what the kernel logs, in small letters: what stays until somebody mends it."""
 _GRAVE = f"{LASTING}|hardware error"  # not to be lost among many lines
 MODULES = ("mlx5_core", "ib_core", "efa", "irdma", "bnxt_re")
+FILE_SYSTEMS = r"""
+looked=
+for folder; do
+  if [ "$folder" = -- ]; then break; fi
+  while [ -n "$folder" ] && [ ! -d "$folder" ]; do # not made yet: the nearest folder above it
+    case $folder in */*) folder=${folder%/*} ;; *) folder= ;; esac
+  done
+  : "${folder:=/}"
+  case $looked in *":$folder:"*) continue ;; esac
+  looked=$looked:$folder:
+  options=$(timeout 5 findmnt -nro OPTIONS -T "$folder" 2>/dev/null) ||
+    say cannot "mount options of $folder	no findmnt, or no answer"
+  case $folder,$options, in
+    /,ro,* | /,*,ro,*) state=image ;; # an operating system that is an image: its root is always full and never written
+    *,ro,* | *,emergency_ro,*) state=readonly ;;
+    *) state= ;;
+  esac
+  if [ -n "$state" ]; then say "$state" "$folder"; fi
+  for kind in k:space i:inodes; do
+    timeout 5 df "-P${kind%:*}" "$folder" 2>/dev/null |
+      awk -v kind="${kind#*:}" -v name="$folder" -v state="$state" 'NR == 2 {told = 1
+        if (kind == "space") print "device\t" name "\t" $1
+        if (!state) print kind "\t" name "\t" $2 "\t" $4}
+        END {exit !(told || state || kind == "inodes")}' || say cannot "space of $folder	no answer of df"
+  done
+done
+"""
+"""Prints the device of each folder's file system (arguments up to "--"), and `image`, `readonly`, or space and inodes,
+whole and free. A dead mount costs each command its time.
+"""
+SAY = r"""say() { printf '%s\t%s\n' "$1" "$2"; }"""
 # Arguments: what stands before /sys and /proc ("" on a host), folders whose file systems are looked at; "--", names to
 # resolve; "--", addresses of peers.
 # A line `cannot<TAB>what<TAB>why` says that something could not be looked at; `blind`: no host is accepted without.
 _SCRIPT = r"""
 root=$1; shift
-say() { printf '%s\t%s\n' "$1" "$2"; }
+SAY
 asks() { # a tool, so many seconds at most, and all calls together a minute: where one hangs, the next does, too
   now=$(date +%s); left=$((began + 60 - now)); most=$1; shift
   if [ "$left" -le 0 ]; then return 124; fi
@@ -135,28 +166,8 @@ case $tracking in
 esac
 if [ -n "$synced" ]; then say synced "$synced"
 else say cannot "clock synchronisation	neither timedatectl nor chronyc answers"; fi
-looked=
-while [ "$1" != -- ]; do
-  folder=$1
-  while [ -n "$folder" ] && [ ! -d "$folder" ]; do # not made yet: the nearest folder above it
-    case $folder in */*) folder=${folder%/*} ;; *) folder= ;; esac
-  done
-  : "${folder:=/}"
-  case $looked in *":$folder:"*) shift; continue ;; esac
-  looked=$looked:$folder:
-  options=$(findmnt -nro OPTIONS -T "$folder" 2>/dev/null) ||
-    say cannot "mount options of $folder	no findmnt, or no answer"
-  case $folder,$options, in
-  /,ro,* | /,*,ro,*) ;; # an operating system that is an image: its root is always full and never written
-  *,ro,* | *,emergency_ro,*) say readonly "$folder" ;;
-  *)
-    df -Pk "$folder" 2>/dev/null | awk -v name="$folder" 'NR == 2 {print "space\t" name "\t" $2 "\t" $4; told = 1}
-      END {exit !told}' || say cannot "space of $folder	no answer of df"
-    df -Pi "$folder" 2>/dev/null | awk -v name="$folder" 'NR == 2 {print "inodes\t" name "\t" $2 "\t" $4}'
-    ;;
-  esac
-  shift
-done
+FILE_SYSTEMS
+while [ "$1" != -- ]; do shift; done
 shift
 addresses() { timeout 8 getent ahosts "$1" 2>/dev/null | awk '!seen[$1]++ {printf "%s%s", n++ ? "," : "", $1}'; }
 if command -v getent >/dev/null 2>&1; then
@@ -222,6 +233,8 @@ def health_script() -> str:
         "GRAVE": shlex.quote(_GRAVE),
         "ALIKE": shlex.quote("|".join(of_devices)),
         "MODULES": shlex.join(modules),
+        "SAY": SAY,
+        "FILE_SYSTEMS": FILE_SYSTEMS,
         "DEVICES": "\n".join(f"(\n{check.script}\n)" for check in checks),  # each with variables of its own
     }
     text = _SCRIPT

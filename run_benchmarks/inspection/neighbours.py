@@ -1,5 +1,7 @@
 """Looks for other users' distributed jobs on a host, before a round's tasks start and after they ended.
 
+The same command looks at the file systems of its folders.
+
 None of ours runs at these moments, so every job belongs to somebody else: no process has to be attributed. A command
 line may hold secrets: of a process its number, its user and the launcher's name are all that leaves the host.
 """
@@ -8,22 +10,26 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from common.shortening import shortened
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.inspection.health import parsed
+from run_benchmarks.inspection.health_script import FILE_SYSTEMS, SAY
 from run_benchmarks.inspection.master_port import HOME_CLAIMS
+from run_benchmarks.inspection.storage import FileSystem, states_in
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.runtimes.base import Runtime
 
-SECONDS = 10.0
+SECONDS = 30.0
 SHOWN = 5  # of each kind; the others are counted
 SHOWN_CHARACTERS = 200
 TIME_DIGITS = 12  # of epoch seconds
 PROCESS = re.compile(r"process (\d{1,9}) (\d{1,9}) ([a-z._]{1,64}) (\S.{0,63})")
 CLAIM = re.compile(r"claim ([\w.-]{1,100}) (\d{1,5})", re.ASCII)
-# Arguments: our run, the folder of claims for users without a home, the host time (s) from which claims count. Brackets
+# Arguments: our run, the folder of claims for users without a home, the host time (s) from which claims count, folders
+# whose file systems are looked at. Brackets
 # keep the pattern from matching this script's own command line. One grep reads all command lines. Of each user's
 # processes of one launcher it prints their number and the first.
 SCRIPT = (
@@ -43,28 +49,38 @@ printf '%s\n' "$owners" "$jobs" | awk '
   sub("^/proc/", "") {pid = $1; sub("^[0-9]+ ", ""); user[pid] = $0; next}
   $1 in user {key = $2 " " user[$1]; count[key]++; if (!(key in first)) first[key] = $1}
   END {for (key in count) print "process", count[key], first[key], key}'
+shift 3
 """
+    + SAY
+    + FILE_SYSTEMS
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostActivity:
-    """Result of one look: the host's time (s), and in words whose tasks run there and which runs started there."""
+    """Result of one look: the host's time (s), in words whose tasks run there and which runs started there, and the
+    file systems by folder.
+    """
 
     host_s: int
     running: tuple[str, ...]
     begun: tuple[str, ...]
+    stored: Mapping[str, FileSystem]
 
 
-def look(host: Host, plan: Plan, runtime: Runtime, since_s: int | None = None) -> HostActivity:
-    """Look at a host. Claims of master ports count from `since_s` on, in seconds of the host's clock; None: not at all.
+def look(
+    host: Host, plan: Plan, runtime: Runtime, since_s: int | None = None, folders: Sequence[str] = ()
+) -> HostActivity:
+    """Look at a host and the file systems of folders. Claims of master ports count from `since_s` on, in seconds of the
+    host's clock; None: not at all.
 
     Raises:
         HostError: the host does not answer.
     """
     since = str(1 << 62 if since_s is None else since_s)
-    words = ["sh", "-c", SCRIPT, "sh", plan.key, plan.ports_dir_host, since]
-    lines = host.run(words, deadline=SECONDS, check=False).stdout.splitlines()
+    words = ["sh", "-c", SCRIPT, "sh", plan.key, plan.ports_dir_host, since, *folders]
+    text = host.run(words, deadline=SECONDS, check=False).stdout
+    lines = text.splitlines()
     times = [line[4:] for line in lines if line.startswith("now ") and line[4:].isdecimal()]
     claims = [found for line in lines if (found := CLAIM.fullmatch(line))]
     return HostActivity(
@@ -74,6 +90,7 @@ def look(host: Host, plan: Plan, runtime: Runtime, since_s: int | None = None) -
             *few(list(_processes(lines)), "kinds of processes"),
         ),
         begun=few([f"run {found[1]} claimed master port {found[2]}" for found in claims], "claims of master ports"),
+        stored=states_in(parsed(text)),
     )
 
 

@@ -2,31 +2,19 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from common.shortening import few
 from protocol.finding import PartFinding
-from run_benchmarks.hosts.base import Host
-from run_benchmarks.inspection.health import FULL_PERCENT
+from run_benchmarks.inspection.health import FREE_SOME, FULL_PERCENT, MOUNT_AGAIN, used_percents
+from vendors.health import HostHealth
 
-SECONDS = 30.0
 FULL, READ_ONLY = "full", "read-only"
-SPACE = re.compile(r"space ([0-9]{1,18}) ([0-9]{1,18}) (\S+) (.+)")
+SHOWN = 8
+"""Folders of one host that are told: it may send anything."""
 SHARED = re.compile(r"//|[^/]+:")
 """Begins the device of a file system of another machine: `//server/share`, `server:/export`."""
-# Arguments: folders. Of each that is there `space BLOCKS FREE DEVICE FOLDER`, the same of its inodes, and, of one that
-# cannot be written, `read-only FOLDER`. A dead mount costs each command its time, and the look ends before the others.
-SCRIPT = r"""
-for folder; do
-  [ -d "$folder" ] || continue
-  for unit in k i; do
-    timeout 5 df -P$unit "$folder" 2>/dev/null | awk -v name="$folder" 'NR == 2 {print "space", $2, $4, $1, name}'
-  done
-  case ,$(timeout 5 findmnt -nro OPTIONS -T "$folder" 2>/dev/null), in
-    *,ro,* | *,emergency_ro,*) echo "read-only $folder" ;;
-  esac
-done
-"""
 
 
 @dataclass(frozen=True)
@@ -37,23 +25,14 @@ class FileSystem:
     state: str
 
 
-def states_of(host: Host, folders: Sequence[str]) -> dict[str, FileSystem]:
-    """The file systems by folder, of those that the host tells.
-
-    Raises:
-        HostError: the host does not answer.
-    """
-    found: dict[str, FileSystem] = {}
-    for line in host.run(["sh", "-c", SCRIPT, "sh", *folders], deadline=SECONDS, check=False).stdout.splitlines():
-        key, _, folder = line.partition(" ")
-        if key == READ_ONLY and folder in found:
-            found[folder] = FileSystem(found[folder].device, READ_ONLY)
-        elif (told := SPACE.fullmatch(line)) and told[4] in folders:
-            total, free, device, folder = int(told[1]), int(told[2]), told[3], told[4]
-            is_full = total > 0 and 100 * (1 - free / total) >= FULL_PERCENT
-            if is_full or folder not in found:
-                found[folder] = FileSystem(device, FULL if is_full else "")
-    return found
+def states_in(told: HostHealth) -> dict[str, FileSystem]:
+    """The file systems by folder, of those that a host told by FILE_SYSTEMS."""
+    locked = {*told.lines.get("image", ()), *told.lines.get("readonly", ())}
+    full = {folder for _, folder, used in used_percents(told) if used >= FULL_PERCENT}
+    return {
+        folder: FileSystem(device, READ_ONLY if folder in locked else FULL if folder in full else "")
+        for folder, device in told.of("device", 2)
+    }
 
 
 def storage_findings(
@@ -68,10 +47,10 @@ def storage_findings(
             changed[its].append(folder)
     for its, folders in changed.items():
         is_fault = its.state == READ_ONLY or not {*folders} <= {*data}
-        names = ", ".join(folders)
-        evidence = {
-            FULL: f"the file system of {names} ran full during the round: {FULL_PERCENT:g} % is used",
-            READ_ONLY: f"the file system of {names} became read-only during the round",
+        names = few(folders, SHOWN)
+        evidence, action = {
+            FULL: (f"the file system of {names} ran full during the round: {FULL_PERCENT:g} % is used", FREE_SOME),
+            READ_ONLY: (f"the file system of {names} became read-only during the round", MOUNT_AGAIN),
         }[its.state]
         yield PartFinding(
             part="host",
@@ -79,9 +58,7 @@ def storage_findings(
             kind="file_system",
             severity="fault" if is_fault else "warning",
             evidence=evidence,
-            suggested_action="free some"
-            if its.state == FULL
-            else "look for disk errors in the kernel log; check and mount again",
+            suggested_action=action,
             drained_hosts=(host,) if is_fault and not SHARED.match(its.device) else (),
             sentence=f"host {host}: {evidence}",
         )

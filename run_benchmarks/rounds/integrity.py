@@ -11,7 +11,7 @@ from run_benchmarks.inspection.facts import HostFacts
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.machines import SHARED_KERNEL, share_a_kernel
 from run_benchmarks.inspection.neighbours import HostActivity, look
-from run_benchmarks.inspection.storage import FileSystem, states_of, storage_findings
+from run_benchmarks.inspection.storage import storage_findings
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.remarks import Integrity, Remark
 from run_benchmarks.results.samples.disturbances import Disturbances, process_seconds, read_disturbances
@@ -22,7 +22,6 @@ MONITOR_FILE = "monitor.jsonl"
 # Foreign load: at least this fraction of the cores, and at least half a core.
 FOREIGN_SHARE, FOREIGN_CORES = 0.05, 0.5
 OTHER_RUNS = "other runs"  # begins what could not be seen of them
-FILE_SYSTEMS = "file systems"
 BESIDE = "at the same time"  # cases that share the network with this one
 SHORTEST_S = 5.0  # samples arrive once a second: over less time their edges weigh too much
 BUSY_LOAD = 0.5  # runnable tasks per core
@@ -40,42 +39,35 @@ class Neighbourhood:
         self._after: Mapping[str, HostActivity] = {}
         self._before_ms = self._after_ms = 0
         self._data = {case.data_dir_host for case in plan.cases if case.data_dir_host}
-        self._stored: list[Mapping[str, Mapping[str, FileSystem]]] = []
         self.unseen: list[str] = []
 
     def look_before(self, nodes: Mapping[str, RunningNode]) -> None:
         """Look at every host; a host that does not answer is reported elsewhere."""
-        result = for_each(nodes, lambda node: look(node.host, self._plan, self._runtime), reads_hosts=True)
+        result = for_each(nodes, self._look, reads_hosts=True)
         self._before, self._before_ms = result.succeeded, _now_ms()
-        self.unseen += [f"{OTHER_RUNS} before the start: {error}" for error in result.failed.values()]
-        self._look_at_storage(nodes)
+        self.unseen += [f"{OTHER_RUNS} and file systems before the start: {each}" for each in result.failed.values()]
 
     def look_after(self, nodes: Mapping[str, RunningNode], left: Iterable[str]) -> None:
         """Look at every reachable host on which nothing of the round may still run (`left`)."""
         there = {name: node for name, node in nodes.items() if name in self._before and name not in left}
         since = {name: found.host_s for name, found in self._before.items()}
-        result = for_each(
-            there, lambda node: look(node.host, self._plan, self._runtime, since[node.plan.host]), reads_hosts=True
-        )
+        result = for_each(there, lambda node: self._look(node, since[node.plan.host]), reads_hosts=True)
         self._after, self._after_ms = result.succeeded, _now_ms()
         self.unseen += [
-            f"{OTHER_RUNS} after the end: {name}: not looked at" for name in nodes if name not in self._after
+            f"{OTHER_RUNS} and file systems after the end: {name}: not looked at"
+            for name in nodes
+            if name not in self._after
         ]
-        if self._stored:
-            asked = {name: node for name, node in nodes.items() if name in self._stored[0] and name not in left}
-            self._look_at_storage(asked)
 
-    def _look_at_storage(self, nodes: Mapping[str, RunningNode]) -> None:
-        folders = [self._plan.log_root_host, self._plan.code_dir_host, "/", "/tmp", "/var", *sorted(self._data)]
-        result = for_each(nodes, lambda node: states_of(node.host, folders), reads_hosts=True)
-        self._stored.append(result.succeeded)
-        self.unseen += [f"{FILE_SYSTEMS}: {error}" for error in result.failed.values()]
+    def _look(self, node: RunningNode, since_s: int | None = None) -> HostActivity:
+        plan = self._plan
+        folders = [plan.log_root_host, plan.code_dir_host, "/", "/tmp", "/var", *sorted(self._data)]
+        return look(node.host, plan, self._runtime, since_s, folders)
 
     def findings(self) -> Iterator[PartFinding]:
         """The file systems that ran full or became read-only between both looks."""
-        before, after = self._stored if len(self._stored) > 1 else ({}, {})
-        for host, states in after.items():
-            yield from storage_findings(host, before[host], states, self._data)
+        for host, found in self._after.items():
+            yield from storage_findings(host, self._before[host].stored, found.stored, self._data)
 
     def remarks(self) -> Iterator[Remark]:
         """The cases of this run on other hosts; every other run that was seen, once per host, with its time."""

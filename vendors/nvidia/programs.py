@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vendors.programs import Answer, Program, keep, lines, number, say, unreadable
+from vendors.programs import Answer, Program, but, lines, measure, say, unreadable
 
 _RUN = r"(?:-r|--run)[ =]?"
 
@@ -17,13 +17,13 @@ def matrices(text: str) -> Answer:
         UnreadableError: there is no matrix with a figure.
     """
     found: dict[str, float] = {}
+    silent: dict[str, str] = {}
     for test, by_column, row, column, word in _cells(text):
-        value = number(word)
-        if value is not None and (by_column or column != row):
-            keep(found, f"{test} GPU {column if by_column else row}", value)
+        if by_column or column != row:
+            measure(found, silent, f"{test} GPU {column if by_column else row}", word)
     if not found:
         raise unreadable(text)
-    return Answer(figures=found)
+    return Answer(figures=but(silent, found), silent=silent)
 
 
 def _cells(text: str) -> Iterator[tuple[str, bool, str, str, str]]:

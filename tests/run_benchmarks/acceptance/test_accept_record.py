@@ -18,7 +18,8 @@ from run_benchmarks.acceptance.page import verdict_of, warned_rows, write_page
 from run_benchmarks.acceptance.records import AcceptRecord, CaseLevels, RungRecord, Usual, WarningRecord
 from run_benchmarks.acceptance.rungs import RUNGS
 from run_benchmarks.acceptance.warned import NOBODY
-from run_benchmarks.commands.accepting import _record, recorded, show
+from run_benchmarks.commands.accept_options import recorded, refuse_unlike
+from run_benchmarks.commands.accepting import _record, show
 from run_benchmarks.console.language import Words
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.results.records import record_text
@@ -192,15 +193,15 @@ def test_the_record_comes_back_as_it_was_and_its_schema_allows_nothing_else() ->
 def test_another_record_than_one_of_the_same_devices_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "accept.json"
     file.write_text(record_text(sample()))
-    assert recorded(file, "nvidia", 8).usual == sample().usual
+    assert recorded(file).usual == sample().usual
     for vendor, nproc in (("cpu", 8), ("nvidia", 4)):
         with pytest.raises(InputProblems, match=f"of {vendor} with --nproc {nproc}; this one is of nvidia, --nproc 8"):
-            recorded(file, vendor, nproc)
+            refuse_unlike(sample(), file, vendor, nproc)
     for name, content in (("none.json", None), ("other.json", "{}"), ("broken.json", "{")):
         if content is not None:
             (tmp_path / name).write_text(content)
         with pytest.raises(InputProblems, match=r"the accept\.json of an acceptance"):
-            recorded(tmp_path / name, "nvidia", 8)
+            recorded(tmp_path / name)
 
 
 def test_a_host_is_tested_again_beside_good_hosts_of_its_own_kind(tmp_path: Path) -> None:

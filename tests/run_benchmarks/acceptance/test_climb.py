@@ -436,6 +436,28 @@ def test_too_few_hosts_and_a_spent_budget_are_told() -> None:
     assert {reason(rung) for rung in spent.rungs} == {"the budget of 0.5 s is spent"}
 
 
+@pytest.mark.parametrize("fails", [set(), {"network1"}])
+def test_a_stage_for_which_nothing_of_the_budget_is_left_does_not_begin_and_accuses_nobody(
+    fails: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("run_benchmarks.acceptance.climb.time.monotonic", lambda: clock[0])
+    cluster = Cluster({})
+    cluster.fails, run = fails, cluster.run
+
+    def timed(name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun:
+        clock[0] += seconds
+        return run(name, cases, hosts, seconds)
+
+    cluster.run = timed  # type: ignore[method-assign]  # it takes all the time that it is given
+    (made := cluster.begun(budget=100.0)).step(NETWORK)
+    assert [name for name, _, _ in cluster.asked] == ["network1"]
+    (network,) = made.rungs
+    assert network.verdict == "fail" and network.reasons[-1:] == ["the budget of 100 s is spent"]
+    assert len(network.reasons) == 1 + len(fails) and not any("suspected" in each for each in network.not_run)
+    assert {*made.states().values()} == {"not tested"}
+
+
 def test_rungs_that_do_not_fit_into_a_small_budget_are_shrunk_and_say_what_they_did_not_look_at() -> None:
     cluster = Cluster({})
     found = cluster.climb(budget=100.0, expected={"health": 0.0, "single": 60.0, "network": 70.0, "whole": 20.0})

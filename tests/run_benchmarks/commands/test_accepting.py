@@ -21,16 +21,8 @@ from run_benchmarks.acceptance.climb import EndedError, Looked, NoNodesError
 from run_benchmarks.acceptance.records import AcceptRecord
 from run_benchmarks.acceptance.rungs import RUNGS, choice_of
 from run_benchmarks.commands import accepting, starting
-from run_benchmarks.commands.accepting import (
-    Acceptance,
-    accept,
-    budget_seconds,
-    chosen_rungs,
-    plan_all,
-    recorded,
-    same_options,
-    save,
-)
+from run_benchmarks.commands.accept_options import AcceptOptions, budget_seconds, chosen_rungs, recorded
+from run_benchmarks.commands.accepting import Acceptance, accept, plan_all, same_options, save
 from run_benchmarks.commands.options import Request, asked_for
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.hosts.local import LocalHost
@@ -50,6 +42,8 @@ from tests.run_benchmarks.acceptance.test_accept_record import sample
 from training.benchmarks.tools.table import TOOLS
 from vendors import available, load
 
+HEALTH = AcceptOptions(rungs="health", budget="1m", nproc=1)
+
 
 def test_a_budget_has_a_unit_and_rungs_keep_their_order() -> None:
     assert [budget_seconds(text) for text in ("90s", "1.5m", "2h")] == [90, 90, 7200]
@@ -68,12 +62,21 @@ def test_every_unknown_rung_is_named() -> None:
     assert "disk" in str(caught.value) and "moon" in str(caught.value)
 
 
-def test_cases_and_repeats_are_refused_since_they_would_have_no_effect(tmp_path: Path) -> None:
-    asked = asked_for(Namespace(case=["BERT*"], repeat=3))
+def test_all_that_is_wrong_of_the_command_line_and_the_files_is_told_at_once(tmp_path: Path) -> None:
+    on_cpu = next(each for each in available() if load(each).device_type == "cpu" and load(each).monitor_name)
+    files = asked_of(tmp_path, on_cpu, 1)
+    (tmp_path / "cluster_conf.py").write_text("LAUNCHER = 'slurm'\nHOSTS = 3\n")
+    (tmp_path / "test_conf.py").write_text(f"VENDOR = {on_cpu!r}\nRUNTIME = 'slurm'\n")
+    asked = files._replace(changes=asked_for(Namespace(case=["BERT*"], repeat=3)).changes)
+    wrong = AcceptOptions(
+        rungs="moon", budget="fast", nproc=0, against=tmp_path / "no", force=True, detach=True, save_expected=tmp_path
+    )
     with pytest.raises(InputProblems) as caught:
-        accept(asked, rungs="health", budget="1m", nproc=1)
-    assert "--case" in str(caught.value) and "--repeat" in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
+        accept(asked, wrong)
+    told = ("--detach", "--case", "--repeat", "--rungs", "--budget", "--nproc", "--against", "--save-expected")
+    assert [each for each in (*told, "VENDOR", "HOSTS") if each not in str(caught.value)] == []
+    assert str(caught.value).count("--case") == 1, "it is not asked for another one"
+    assert {path.name for path in tmp_path.iterdir()} == {"cluster_conf.py", "test_conf.py"}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +85,7 @@ def test_cases_and_repeats_are_refused_since_they_would_have_no_effect(tmp_path:
 def test_expected_values_are_refused_where_none_could_be_kept(tmp_path: Path, rungs: str, name: str) -> None:
     (tmp_path / "there").touch()
     with pytest.raises(InputProblems, match="--save-expected"):
-        accept(asked_for(Namespace()), rungs=rungs, budget="1m", nproc=1, save_expected=tmp_path / name)
+        accept(asked_for(Namespace()), AcceptOptions(rungs=rungs, budget="1m", nproc=1, save_expected=tmp_path / name))
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
@@ -94,7 +97,7 @@ def test_expected_values_of_a_good_cluster_are_what_against_takes(
     save(sample(usual=many), tmp_path / "F")
     assert "what is expected in 2 tests, learned from 2 hosts" in capsys.readouterr().out
     save(sample(), tmp_path / "F")
-    assert recorded(tmp_path / "F", "nvidia", 8).usual == sample().usual
+    assert recorded(tmp_path / "F").usual == sample().usual
     save(sample(usual={}), tmp_path / "none")
     save(sample(hosts={"n0": "out"}), tmp_path / "none")
     capsys.readouterr()
@@ -104,7 +107,7 @@ def test_expected_values_of_a_good_cluster_are_what_against_takes(
     assert not (tmp_path / "none").exists()
     late = slow.model_copy(update={"reasons": ["not looked at on n7: kernel log"]})
     save(sample(rungs=[late]), tmp_path / "late")
-    assert recorded(tmp_path / "late", "nvidia", 8).usual == sample().usual, "it is of one host alone"
+    assert recorded(tmp_path / "late").usual == sample().usual, "it is of one host alone"
 
 
 def asked_of(tmp_path: Path, vendor: str, hosts: int) -> Request:
@@ -137,11 +140,14 @@ def test_what_is_wrong_of_the_command_is_told_before_hosts_are_asked(
     monkeypatch.setattr(accepting, "ranks_of_a_host", lambda *_: pytest.fail("hosts are asked"))
     on_cpu = next(each for each in available() if load(each).device_type == "cpu" and load(each).monitor_name)
     with pytest.raises(InputProblems, match="accept is not for this one"):
-        accept(asked_of(tmp_path, on_cpu, 1), rungs="health", budget="1m")
+        accept(asked_of(tmp_path, on_cpu, 1), AcceptOptions(rungs="health", budget="1m"))
     for text in ("no record", record_text(sample())):
         (tmp_path / "accept.json").write_text(text)
         with pytest.raises(InputProblems, match="--against"):
-            accept(asked_of(tmp_path, "amd", 1), rungs="health", budget="1m", against=tmp_path / "accept.json")
+            accept(
+                asked_of(tmp_path, "amd", 1),
+                AcceptOptions(rungs="health", budget="1m", against=tmp_path / "accept.json"),
+            )
 
 
 def test_hosts_that_slurm_chooses_anew_for_each_run_are_refused(tmp_path: Path) -> None:
@@ -149,7 +155,7 @@ def test_hosts_that_slurm_chooses_anew_for_each_run_are_refused(tmp_path: Path) 
     (tmp_path / "cluster_conf.py").write_text("LAUNCHER = 'slurm'\nHOSTS = 3\n")
     (tmp_path / "test_conf.py").write_text("VENDOR = 'cpu'\nRUNTIME = 'slurm'\n")
     with pytest.raises(InputProblems, match=r"HOSTS = 3: .*inside salloc with its hostlist"):
-        accept(asked, rungs="health", budget="1m", nproc=1)
+        accept(asked, HEALTH)
 
 
 def test_a_node_that_slurm_has_out_of_service_is_taken_out_and_the_others_are_looked_at(
@@ -196,7 +202,7 @@ def test_a_host_whose_clock_could_not_be_looked_at_is_not_silently_accepted(
 
     monkeypatch.setattr(accepting, "check_hosts", lambda reached, *_: {name: HostReport(host=name) for name in reached})
     monkeypatch.setattr(accepting, "examine_health", looked)
-    code, record = accept(on_localhost(tmp_path, tmp_path / "results"), rungs="health", budget="1m", nproc=1)
+    code, record = accept(on_localhost(tmp_path, tmp_path / "results"), HEALTH)
     assert record and code == EXIT_PASS and record.hosts == {"localhost": "accepted"}
     assert record.missed == {"localhost": ["clock synchronisation"]}
     assert "localhost: accepted, but not looked at: clock synchronisation\n" in capsys.readouterr().out
@@ -297,7 +303,7 @@ def test_sigterm_while_devices_are_counted_gives_back_what_was_allocated(
     before = signal.getsignal(signal.SIGTERM)
     assert before is signal.SIG_DFL
     with pytest.raises(KeyboardInterrupt):
-        accept(asked_of(tmp_path, "cpu", 1), rungs="health", budget="1m")
+        accept(asked_of(tmp_path, "cpu", 1), AcceptOptions(rungs="health", budget="1m"))
     assert ended == ["given back"] and signal.getsignal(signal.SIGTERM) is before
 
 
@@ -334,7 +340,7 @@ def test_what_the_last_rung_lacks_is_told_before_the_first(tmp_path: Path, monke
     monkeypatch.setattr(rungs, "choice_of", lambda vendor: chosen)
     asked = asked_of(tmp_path, "cpu", 3)
     with pytest.raises(InputProblems, match="config_of_no_vendor"):
-        accept(asked, rungs="health,whole", budget="1m", nproc=2)
+        accept(asked, AcceptOptions(rungs="health,whole", budget="1m", nproc=2))
     assert not list(tmp_path.rglob("accept*"))
 
 
@@ -350,7 +356,7 @@ def test_a_test_conf_without_cases_of_its_own_is_enough_for_an_acceptance(
     assert [(each.key, each.value) for each in caught.value.problems] == [("CASES", ABSENT)]
     # The first mistake that is left is of the last rung: the files were read, and the rungs before it are planned.
     with pytest.raises(InputProblems) as caught:
-        accept(asked, rungs="single,whole", budget="1m", nproc=2)
+        accept(asked, AcceptOptions(rungs="single,whole", budget="1m", nproc=2))
     assert {str(each.value) for each in caught.value.problems} == {"config_of_no_vendor"}
 
 
@@ -428,7 +434,7 @@ def test_a_record_that_is_read_while_a_later_rung_runs_is_not_ready(
 
     monkeypatch.setattr(Acceptance, "examine", lambda self, hosts: Looked())
     monkeypatch.setattr(Acceptance, "run", run)
-    assert accept(on_localhost(tmp_path, tmp_path / "results"), rungs="health,single", budget="1m", nproc=1)[0]
+    assert accept(on_localhost(tmp_path, tmp_path / "results"), replace(HEALTH, rungs="health,single"))[0]
     (record,) = seen
     assert [rung.verdict for rung in record.rungs] == ["pass"]
     assert not record.ready and record.hosts == {"localhost": "not tested"}
@@ -440,7 +446,7 @@ def test_results_that_go_to_a_link_without_target_are_refused(
     (tmp_path / "results").symlink_to(tmp_path / "nowhere")
     monkeypatch.setattr("run_benchmarks.commands.accepting.time.sleep", lambda seconds: pytest.fail("waits for ever"))
     asked = on_localhost(tmp_path, tmp_path / "results")
-    assert accept(asked, rungs="health", budget="1m", nproc=1)[0] == EXIT_USAGE
+    assert accept(asked, HEALTH)[0] == EXIT_USAGE
     assert str(tmp_path / "results") in capsys.readouterr().err
 
 
@@ -452,7 +458,7 @@ def test_a_signal_between_runs_keeps_what_there_is(
     asked = on_localhost(tmp_path, tmp_path / "results")
     before = signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     try:
-        assert accept(asked, rungs="health,whole", budget="1m", nproc=1)[0] == EXIT_INTERRUPTED
+        assert accept(asked, replace(HEALTH, rungs="health,whole"))[0] == EXIT_INTERRUPTED
     finally:
         signal.signal(number, before)
     record = only_record(tmp_path / "results")
@@ -470,12 +476,12 @@ def test_an_interrupted_run_is_named_with_the_rung_that_was_not_judged(
     results = tmp_path / "results"
     asked = on_localhost(tmp_path, results)
     monkeypatch.setattr(starting, "start", lambda settings: (EXIT_INTERRUPTED, results / "run7"))
-    assert accept(asked, rungs="single", budget="1m", nproc=1)[0] == EXIT_INTERRUPTED
+    assert accept(asked, replace(HEALTH, rungs="single"))[0] == EXIT_INTERRUPTED
     (rung,) = only_record(results).rungs
     assert (rung.verdict, reason(rung)) == ("not run", "run7 was interrupted: what it measured is there, not judged")
     monkeypatch.setattr(starting, "start", lambda settings: (EXIT_FAIL, results / "run8"))
     shutil.rmtree(results)
-    assert accept(asked, rungs="single", budget="1m", nproc=1)[0] == EXIT_FAIL
+    assert accept(asked, replace(HEALTH, rungs="single"))[0] == EXIT_FAIL
     assert reason(only_record(results).rungs[0]).startswith("run8 could not be made: ")
 
 
@@ -496,14 +502,14 @@ def test_a_disk_of_results_that_fills_up_ends_no_measurement_and_hides_none(
 
     monkeypatch.setattr(Acceptance, "examine", examined)
     try:
-        code, _ = accept(on_localhost(tmp_path, results), rungs="health,single", budget="1m", nproc=1)
+        code, _ = accept(on_localhost(tmp_path, results), replace(HEALTH, rungs="health,single"))
         assert code == EXIT_FAIL
         said = capsys.readouterr()
         assert "the head node's own disk is full" in said.err
         assert "disk: slow" in said.out and "NOT READY: 0 of 1 host accepted" in said.out
         (folder,) = results.glob("accept*")
         assert not (folder / "accept.json").exists(), "no half a record"
-        assert accept(on_localhost(tmp_path, results / "full"), rungs="health", budget="1m", nproc=1)[0] == EXIT_USAGE
+        assert accept(on_localhost(tmp_path, results / "full"), HEALTH)[0] == EXIT_USAGE
     finally:
         subprocess.run(["umount", str(results)], check=True)
 
@@ -526,7 +532,9 @@ def simulated(
     asked = asked_of(tmp_path, "nvidia", hosts)
     conf = tmp_path / "test_conf.py"
     conf.write_text(f"{conf.read_text()}FLAGPERF_LOG_PATH_HOST = {str(tmp_path / 'results')!r}\n")
-    return accept(asked, rungs=rungs, budget="9h", nproc=DEVICES, against=against, save_expected=save_expected)
+    return accept(
+        asked, AcceptOptions(rungs=rungs, budget="9h", nproc=DEVICES, against=against, save_expected=save_expected)
+    )
 
 
 def test_a_healthy_cluster_passes_with_every_host_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -541,7 +549,7 @@ def test_devices_are_held_to_the_values_that_an_acceptance_before_saved(
 ) -> None:
     file = tmp_path / "F"
     assert simulated(tmp_path, monkeypatch, Bad(), save_expected=file)[0] == EXIT_PASS
-    assert recorded(file, "nvidia", DEVICES).usual[""]["memory"].devices == 4 * DEVICES
+    assert recorded(file).usual[""]["memory"].devices == 4 * DEVICES
     code, record = simulated(tmp_path, monkeypatch, Bad(slow_gpus={"n2": SLOW_GPU}), against=file)
     assert record and code == EXIT_FAIL and record.against == str(file)
     assert [rung.not_run for rung in record.rungs[2:]] == [
@@ -563,7 +571,7 @@ def test_network_and_training_are_held_to_what_an_acceptance_before_saved_and_a_
     code, record = simulated(tmp_path, monkeypatch, slow, against=file)
     assert record and code == EXIT_FAIL and record.drain == {}
     assert [rung.verdict for rung in record.rungs] == ["pass", "pass", "fail", "fail"]
-    old = recorded(file, "nvidia", DEVICES).model_dump(mode="json", exclude={"cases"})
+    old = recorded(file).model_dump(mode="json", exclude={"cases"})
     file.write_text(json.dumps(old | {"schema_version": 8}))
     code, record = simulated(tmp_path, monkeypatch, slow, against=file)
     assert record and code == EXIT_PASS

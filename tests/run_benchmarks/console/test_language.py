@@ -11,7 +11,6 @@ import pytest
 from run_benchmarks.commands.check_view import show_reports
 from run_benchmarks.commands.cli import PROGRAM, VERBS
 from run_benchmarks.console.language import Words, catalogue, forms, words
-from run_benchmarks.inspection import storage
 from run_benchmarks.inspection.findings import HostReport
 from tests.run_benchmarks.calling import call
 
@@ -68,7 +67,6 @@ PASSED: dict[str, tuple[str, ...]] = {
     "run_benchmarks/rounds/post_mortem.py": (
         '\n{}\ndf -Pk "$1" 2>/dev/null\necho {}\ndf -Pi "$1" 2>/dev/null\ntrue\n',
     ),
-    "run_benchmarks/inspection/storage.py": (storage.SCRIPT, storage.SPACE.pattern),
     "run_benchmarks/inspection/health.py": (
         "{} more",
         "in part",

@@ -70,7 +70,7 @@ def rounds_of(
         hood.look_before(nodes)
         happens()
         hood.look_after(nodes, left)
-        assert not [each for each in hood.unseen if "file system" in each]
+        assert len(hood.unseen) == len(left), hood.unseen
         found.append([*hood.findings()])
     return found
 
@@ -97,6 +97,18 @@ def test_the_round_in_which_it_happens_has_the_finding_and_drains_the_host(
     assert [each.host for each in drain_list({"C": [record]})] == ["localhost"]
     failed = a_round([]).model_copy(update={"verdict": Verdict.FAIL, "reason": "rank 0 failed"})
     assert said in with_findings(case(model="base"), failed, second).reason
+
+
+def test_a_root_that_becomes_read_only_is_found_though_the_health_check_takes_it_for_an_image(
+    plan: Plan, tmp_path: Path, tell: Tell
+) -> None:
+    only_root = '#!/bin/sh\nif [ "$4" = / ]; then echo ro; else echo rw; fi\n'
+
+    def remount() -> None:
+        (tmp_path / "bin/findmnt").write_text(only_root)
+
+    ((one,), none) = rounds_of(plan, tmp_path, remount, lambda: None)
+    assert one.evidence == "the file system of / became read-only during the round" and none == []
 
 
 def test_data_may_fill_and_what_a_host_does_not_tell_is_no_finding(load: Load, tmp_path: Path, tell: Tell) -> None:

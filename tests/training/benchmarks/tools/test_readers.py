@@ -45,6 +45,17 @@ def test_nvbandwidth_tells_the_lowest_of_each_gpu_without_itself() -> None:
     }
 
 
+@pytest.mark.parametrize("word", ["0.00", "-31.07", "nan", "inf"])
+def test_a_part_for_which_no_figure_but_such_a_number_is_printed_is_told(word: str) -> None:
+    text = (DATA / "nvbandwidth.txt").read_text(encoding="utf-8")
+    whole, dead = TOOLS["nvbandwidth"].read(text), TOOLS["nvbandwidth"].read(text.replace("31.07", word))
+    assert dead.silent == {"host_to_device_memcpy_ce GPU 6": f"it prints {word}"}
+    assert dead.figures.keys() == whole.figures.keys() - dead.silent.keys() and whole.silent == {}
+    framed = "Transfer 2 │ 0.000 GB/s │ 0.4 ms │ 1 bytes │ G0 -> G0:4 -> G1\n"
+    both = TOOLS["TransferBench"].read(f"{framed}{framed.replace('G0', 'G7').replace('0.000', '80.9')}")
+    assert both.silent == {"G0": "it prints 0.000"} and both.figures == {"G7": 80.9}
+
+
 def test_dcgm_tells_the_device_that_failed_and_why_in_both_forms() -> None:
     third = read("dcgmi", "dcgmi3.json")
     assert (third.failed, third.passed) == ({"GPU 3: GPU Memory": "Memory error: ECC DBE detected at addr 0x10"}, 3)
