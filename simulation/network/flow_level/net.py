@@ -88,8 +88,8 @@ def check_ways(pairs: Collection[tuple[int, int]], ways: PortRoutes, place: str)
         InputProblems: there is one.
     """
     nodes = set(chain.from_iterable(pairs))
-    if nodes and frozenset[int].intersection(*map(ways.islands_at, nodes)):
-        return  # all are next to one island
+    if nodes and ways.meet(nodes):
+        return
     apart = sorted(pair for pair in pairs if not ways.reaches(*pair))
     if apart:
         source, target = apart[0]

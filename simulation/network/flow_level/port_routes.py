@@ -100,6 +100,14 @@ class PortRoutes:
         """Whether there are ways between two nodes: a link, or switches that are linked with each other."""
         return not self.islands_at(source).isdisjoint(self.islands_at(target)) or target in self._ports_to(source)
 
+    def meet(self, nodes: Collection[int]) -> bool:
+        """Whether one island is next to all of some nodes."""
+        for island in self.islands_at(next(iter(nodes))):
+            members = {switch for switch, its in self._island_of.items() if its == island}
+            if not any(members.isdisjoint(self.switches_of(node)) for node in nodes):
+                return True
+        return False
+
     def islands_at(self, node: int) -> frozenset[int]:
         """The islands of the switches next to a node; an island is a set of linked switches."""
         return frozenset(map(self._island_of.__getitem__, self.switches_of(node)))
