@@ -278,6 +278,11 @@ def _go(work: Work, built: Built, alone: "Undisturbed", look: Callable[[], None]
 
         alone.tell = tell
         work.run(tell)
+        alone.tell = _silent  # else all of this would be a cycle, which only the collector of garbage frees
+
+
+def _silent() -> None:
+    pass
 
 
 def _built(
@@ -353,18 +358,19 @@ class Undisturbed:
         self.where = frozenset(where if lanes else ())
         self.found: dict[tuple[int, int], Built] = {}
         self._took: dict[tuple[int, int], float] = {}
-        self.tell: Callable[[], None] = lambda: None
+        self.tell: Callable[[], None] = _silent
 
     def took(self, number: int, kind: int) -> float | None:
         """The time of collective `number` of the job (ns); None if others can disturb it."""
-        if self._lanes is None:
+        if self._lanes is None or not self.where:
             return None
         where = self._lanes.classes.net.key_of[number], kind
-        if where in self.where and where not in self.found:
-            built, ends = _alone(self._lanes, *where, self._latency_ns)
-            self.found[where], self._took[where] = built, max(*built.state.end, *ends.values())
+        took = self._took.get(where)
+        if took is None and where in self.where:
+            self.found[where], ends = _alone(self._lanes, *where, self._latency_ns)
+            took = self._took[where] = max(*self.found[where].state.end, *ends.values())
             self.tell()
-        return self._took.get(where)
+        return took
 
 
 def _alone(lanes: AlikeLanes, key: int, kind: int, latency_ns: int) -> tuple[Built, dict[tuple[int, int], float]]:
