@@ -159,7 +159,7 @@ class PortRoutes:
 
         Those k links away are next to some that are k - 1 links away.
         """
-        around = self.switches_of(node)
+        around, peers = self.switches_of(node), self._peers
         levels = self._levels.setdefault(entries, [entries])
         level = 0
         while True:
@@ -168,7 +168,7 @@ class PortRoutes:
                 levels.append(grown.difference(*levels))
             if not levels[level]:
                 return frozenset()
-            nearer = [each for each in around if not levels[level].isdisjoint(self.switches_of(each))]
+            nearer = [each for each in around if not levels[level].isdisjoint(peers[each] or self.switches_of(each))]
             if nearer:  # the level of the neighbours themselves, all leaves of a fabric, is never needed
                 return frozenset(nearer)
             level += 1
