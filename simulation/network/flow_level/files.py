@@ -1,6 +1,5 @@
 """Writes what the flow level found: a line for each flow, and how busy each link was."""
 
-import itertools
 from collections import Counter, defaultdict
 from functools import cache, partial
 from itertools import pairwise
@@ -25,16 +24,17 @@ def write_flows(path: Path, run: FlowRun, ways: PortRoutes, payload: int) -> Non
     known: dict[tuple[int, int], list[tuple[float, str]]] = {}
     text_of, ideal_of = cache(address_text), cache(partial(_ideal, payload))
     for group in run.groups():
-        where = group[:2]
-        tails = known.get(where)
+        number, kind, source, target, size, sport, stride = group
+        tails = known.get((number, kind))
         if tails is None:
-            trip = ways.ideal_trip(group.source, group.target, payload)
-            tails = known[where] = _tails(run, group, ideal_of(trip, group.size))
-        ends = f"{text_of(group.source)} {text_of(group.target)}"
-        sports = itertools.count(group.sport, group.stride)
-        lines += [
-            (end, f"{ends} {sport} {tail}") for sport, (end, tail) in zip(sports, tails, strict=False) if end >= 0
-        ]
+            tails = _tails(run, group, ideal_of(ways.ideal_trip(source, target, payload), size))
+            if not run.collide:  # else no other hop is of its kind
+                known[number, kind] = tails
+        ends = f"{text_of(source)} {text_of(target)}"
+        for end, tail in tails:
+            if end >= 0:
+                lines.append((end, f"{ends} {sport} {tail}"))
+            sport += stride
     lines.sort(key=itemgetter(0))
     starts = range(0, len(lines), LINES)
     write_whole(path, ("".join([line for _end, line in lines[at : at + LINES]]).encode("ascii") for at in starts))
@@ -42,11 +42,12 @@ def write_flows(path: Path, run: FlowRun, ways: PortRoutes, payload: int) -> Non
 
 def _tails(run: FlowRun, group: FlowGroup, ideal: int) -> list[tuple[float, str]]:
     """The end of each flow of a hop, and its line from the receiver's port on."""
-    tails = []
-    for start, end in zip(*run.times(group.number, group.kind), strict=True):
-        begun = round(start)
-        tails.append((end, f"{DPORT} {group.size} {begun} {round(end) - begun} {ideal}\n"))
-    return tails
+    starts, ends = run.times(group.number, group.kind)
+    before = f"{DPORT} {group.size}"
+    return [
+        (end, f"{before} {(begun := round(start))} {round(end) - begun} {ideal}\n")
+        for start, end in zip(starts, ends, strict=True)
+    ]
 
 
 def _ideal(payload: int, trip: tuple[int, int], size: int) -> int:

@@ -151,7 +151,8 @@ class _Book:
 
     def _append_or_join(self, part: _Part) -> None:
         """Trains that differ in kind alone are one hop, which PXN's first step and its others are."""
-        joined = _joined(self._parts[-1], part) if self._parts else None
+        former = self._parts[-1] if self._parts else None
+        joined = _joined(former, part) if former and former.target == part.target else None
         if joined:
             self._parts[-1] = joined
             return
@@ -225,7 +226,7 @@ class _Book:
 
 def _joined(former: _Part, part: _Part) -> _Part | None:
     """Both as one part, where the second goes on with the next ids and the next flow of each parent."""
-    if former.target != part.target or former[:2] != part[:2] or former.size != part.size:
+    if former[:3] != part[:3] or former.size != part.size:
         return None
     if len(former.parents) != len(part.parents):
         return None

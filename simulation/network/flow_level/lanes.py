@@ -66,8 +66,8 @@ class CostModel:
 
     def costs(self, way: Way, size: int) -> Costs:
         """The costs of a flow of `size` bytes."""
-        kind_of = self.ways.kind_of
-        kinds = tuple([kind_of[port] for port in way.forward]), tuple([kind_of[port] for port in way.back])
+        kind_of = self.ways.kind_of.__getitem__
+        kinds = tuple(map(kind_of, way.forward)), tuple(map(kind_of, way.back))
         key = (*kinds, way.forward_shares, way.back_shares, size)
         found = self._known.get(key)
         if found is None:

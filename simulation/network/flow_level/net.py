@@ -88,8 +88,8 @@ def check_ways(pairs: Collection[tuple[int, int]], ways: PortRoutes, place: str)
         InputProblems: there is one.
     """
     nodes = set(chain.from_iterable(pairs))
-    if nodes and frozenset[int].intersection(*map(ways.islands_at, nodes)):
-        return  # all are next to one island
+    if nodes and ways.meet(nodes):
+        return
     apart = sorted(pair for pair in pairs if not ways.reaches(*pair))
     if apart:
         source, target = apart[0]
@@ -186,9 +186,13 @@ class _Slack:
         first, last = (fixed[0], fixed[-1]) if fixed else (NOWHERE, NOWHERE)
         first_bps, last_bps = self._bps(first), self._bps(last)
         asked, kind_of, most = self._asked, ways.kind_of, self._most
+        (senders, receivers), alone = self._ends, min(first_bps, last_bps)
         for port in chain.from_iterable(ports for ports in steps if len(ports) > 1):
-            rates = asked(0, port, first, first_bps), asked(1, port, last, last_bps)
-            if min(rates) > most[kind_of[port]]:
+            if senders.setdefault(port, first) == first and receivers.setdefault(port, last) == last:
+                rate = alone
+            else:
+                rate = min(asked(0, port, first, first_bps), asked(1, port, last, last_bps))
+            if rate > most[kind_of[port]]:
                 return False
         return True
 

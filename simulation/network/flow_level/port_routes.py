@@ -60,6 +60,7 @@ class PortRoutes:
         self._same_entries: dict[frozenset[int], frozenset[int]] = {}
         self._far: dict[tuple[int, frozenset[int]], list[int]] = {}
         self._kinds_to: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._trips: dict[tuple[tuple[int, ...], int], tuple[int, int]] = {}
         self._places: dict[int, int] = {}
         self._shares: dict[tuple[int, frozenset[int]], tuple[Shares, Shares]] = {}
         self._steps: dict[tuple[tuple[int, ...], frozenset[int]], tuple[list[Sequence[int]], tuple[int, ...]]] = {}
@@ -82,13 +83,14 @@ class PortRoutes:
         direct = ports_to.get(target)
         if direct is not None:
             return direct
-        common = (self._peers[node] or self.switches_of(node)) & (self._peers[target] or self.switches_of(target))
-        if len(common) == 1:
-            (nearest,) = common
-            return ports_to[nearest]
-        if common:
+        own, others = self._peers[node] or self.switches_of(node), self._peers[target] or self.switches_of(target)
+        if not own.isdisjoint(others):
+            common = own & others
+            if len(common) == 1:
+                (nearest,) = common
+                return ports_to[nearest]
             return self._ports_by(node, common)
-        key = node, self._entries(target)
+        key = node, self._entries_of.get(target) or self._entries(target)
         found = self._far.get(key)
         if found is None:
             found = self._far[key] = self._ports_by(node, self._nearer(*key))
@@ -97,6 +99,14 @@ class PortRoutes:
     def reaches(self, source: int, target: int) -> bool:
         """Whether there are ways between two nodes: a link, or switches that are linked with each other."""
         return not self.islands_at(source).isdisjoint(self.islands_at(target)) or target in self._ports_to(source)
+
+    def meet(self, nodes: Collection[int]) -> bool:
+        """Whether one island is next to all of some nodes."""
+        for island in self.islands_at(next(iter(nodes))):
+            members = {switch for switch, its in self._island_of.items() if its == island}
+            if not any(members.isdisjoint(self.switches_of(node)) for node in nodes):
+                return True
+        return False
 
     def islands_at(self, node: int) -> frozenset[int]:
         """The islands of the switches next to a node; an island is a set of linked switches."""
@@ -149,7 +159,7 @@ class PortRoutes:
 
         Those k links away are next to some that are k - 1 links away.
         """
-        around = self.switches_of(node)
+        around, peers = self.switches_of(node), self._peers
         levels = self._levels.setdefault(entries, [entries])
         level = 0
         while True:
@@ -158,7 +168,7 @@ class PortRoutes:
                 levels.append(grown.difference(*levels))
             if not levels[level]:
                 return frozenset()
-            nearer = [each for each in around if not levels[level].isdisjoint(self.switches_of(each))]
+            nearer = [each for each in around if not levels[level].isdisjoint(peers[each] or self.switches_of(each))]
             if nearer:  # the level of the neighbours themselves, all leaves of a fabric, is never needed
                 return frozenset(nearer)
             level += 1
@@ -213,18 +223,24 @@ class PortRoutes:
         return tuple([self.kinds[kind] for kind in self.first_kinds(source, target)])
 
     def first_kinds(self, source: int, target: int) -> tuple[int, ...]:
-        """The kinds of the links between two nodes on the first of the shortest ways; switches remember theirs. None
-        between a node and itself, and where there is no way.
+        """The kinds of the links between two nodes on the first of the shortest ways; none between a node and itself,
+        and where there is no way.
         """
-        ports = self.next_ports(source, target) if source != target else ()
+        return self.first_way(source, target)[1] if source != target else ()
+
+    def first_way(self, source: int, target: int) -> tuple[int, tuple[int, ...]]:
+        """The first port of the first of the shortest ways to another node, and the kinds of its links, which switches
+        remember; -1 and none where there is no way.
+        """
+        ports = self.next_ports(source, target)
         if not ports:
-            return ()
+            return -1, ()
         port = ports[0]
         following = self.peer[port]
         rest = self._kinds_to.get((following, target))
         if rest is None:
             rest = self._kinds_to[following, target] = self.first_kinds(following, target)
-        return self.kind_of[port], *rest
+        return port, (self.kind_of[port], *rest)
 
     def ideal_trip(self, source: int, target: int, payload: int) -> tuple[int, int]:
         """The round trip (ns) and the slowest link (bit/s) from which ns-3 computes the ideal time of a flow.
@@ -237,7 +253,12 @@ class PortRoutes:
             over = self._ports_to(max(shared))
             rtt, bps = round_trip((self.link(over[source][0] ^ 1), self.link(over[target][0])), payload)
         else:
-            rtt, bps = round_trip(self.first_links(source, target), payload)
+            kinds = self.first_kinds(source, target)
+            found = self._trips.get((kinds, payload))
+            if found is None:
+                links = tuple([self.kinds[kind] for kind in kinds])
+                found = self._trips[kinds, payload] = round_trip(links, payload)
+            rtt, bps = found
         return 0 if NVSWITCH in (self.roles[source], self.roles[target]) else rtt, bps
 
     def steps(self, source: int, target: int) -> list[Sequence[int]]:

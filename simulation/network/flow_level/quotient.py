@@ -113,7 +113,8 @@ class Builder:
         columns.in_part.extend(self._parts(number, [classes.kind(hop.target) for hop in hops], hops, counts))
         columns.in_count.extend(counts)
         columns.late.extend(self._late(colours))
-        columns.parents.extend([self._parents(number, *each) for each in zip(colours, hops, strict=True)])
+        its = zip(colours, hops, strict=True)
+        columns.parents.extend([self._parents(number, colour, hop) if hop.parents else () for colour, hop in its])
         columns.issued.extend([int(sender != NOBODY) for sender in senders])
         for place, sender in enumerate(senders, first):
             if sender != NOBODY:
@@ -124,8 +125,6 @@ class Builder:
         return [self.classes.late.get(self.classes.first_hop[colour], 0.0) for colour in colours]
 
     def _parents(self, number: int, colour: int, hop: Hop) -> Sequence[tuple[int, int]]:
-        if not hop.parents:
-            return ()
         of_hop, places, own = self.classes.likeness.hops, self.hops[number], self.classes.first_hop[colour]
         parents = sorted({(of_hop[own + behind], shift) for behind, shift in hop.parents})
         return [(places[parent], shift) for parent, shift in parents]
@@ -192,30 +191,38 @@ class AlikeLanes:
         )
 
 
+def repeated_pairs(hops: Sequence[Hop]) -> dict[tuple[int, int], int]:
+    """How many of these hops there are of each sender and receiver that have several."""
+    counts = Counter([hop[:2] for hop in hops])
+    return {} if len(counts) == len(hops) else {pair: count for pair, count in counts.items() if count > 1}
+
+
 class FlowLanes:
     """Gives every flow a way of its own: the k-th flow of a pair has the k-th port number."""
 
     def __init__(self, builder: Builder, model: CostModel) -> None:
         self._builder, self._model = builder, model
-        self._sent: dict[tuple[int, int], int] = {}
+        self._sent: dict[tuple[int, int], int] = {}  # by the collectives before the last one
+        self._last: list[Hop] = []
         self._flows = SentFlows([], [], [], [], [], [])
 
     def add(self, colours: Iterable[int]) -> None:
         """The flows of one more collective, in the order of its hops."""
-        hops, sent, flows = [self._builder.classes.hop(colour) for colour in colours], self._sent, self._flows
-        pairs = [hop[:2] for hop in hops]
-        together = Counter(pairs)
-        before: dict[tuple[int, int], int] = {}
-        for pair in pairs:
+        sent, flows, before = self._sent, self._flows, dict[tuple[int, int], int]()
+        for hop in self._last:
+            sent[hop[:2]] = sent.get(hop[:2], 0) + hop.steps
+        hops = self._last = [self._builder.classes.hop(colour) for colour in colours]
+        together = repeated_pairs(hops)
+        for hop in hops:
+            pair = hop[:2]
             flows.first.append(sent.get(pair, 0) + before.get(pair, 0))
-            before[pair] = before.get(pair, 0) + 1
-        flows.source.extend([source for source, _target in pairs])
-        flows.target.extend([target for _source, target in pairs])
-        flows.stride.extend([together[pair] for pair in pairs])
+            if pair in together:
+                before[pair] = before.get(pair, 0) + 1
+        flows.source.extend([hop.source for hop in hops])
+        flows.target.extend([hop.target for hop in hops])
+        flows.stride.extend([together.get(hop[:2], 1) for hop in hops] if together else [1] * len(hops))
         flows.steps.extend([hop.steps for hop in hops])
         flows.size.extend([hop.size for hop in hops])
-        for pair, hop in zip(pairs, hops, strict=True):
-            sent[pair] = sent.get(pair, 0) + hop.steps
 
     def finish(self, *, at_once: bool) -> None:
         """Put the lanes of all flows into the book, with numpy (`at_once`) or one by one."""

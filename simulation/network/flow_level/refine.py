@@ -46,9 +46,11 @@ class _Colours:
 
     def split(self, touched: Iterable[int], sign: Callable[[int], Hashable]) -> list[int]:
         """Part those whose signs differ; returns what got another colour."""
-        of, found = self.of, dict[int, dict[Hashable, list[int]]]()
+        of, sizes, found = self.of, self.sizes, dict[int, dict[Hashable, list[int]]]()
         for each in touched:
-            found.setdefault(of[each], {}).setdefault(sign(each), []).append(each)
+            colour = of[each]
+            if sizes[colour] > 1:
+                found.setdefault(colour, {}).setdefault(sign(each), []).append(each)
         changed: list[int] = []
         for colour, parts in found.items():
             groups = sorted(parts.values(), key=len)
@@ -109,7 +111,10 @@ def refine(net: Net) -> Likeness:
         )
 
     def counted(places: list[tuple[int, int]]) -> Hashable:
-        return tuple(sorted([(hop[each], place) for each, place in places]))
+        found = [(hop[each], place) for each, place in places]
+        if len(found) > 1:
+            found.sort()
+        return tuple(found)
 
     hops, links, ranks = set(hop), set(link), set(rank)
     while hops or links or ranks:

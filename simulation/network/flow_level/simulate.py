@@ -1,7 +1,6 @@
 """Simulates a job at flow level: one of all hops and ranks that are alike, for whole iterations or one collective."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import NamedTuple
@@ -13,7 +12,15 @@ from simulation.network.flow_level.lanes import CostModel
 from simulation.network.flow_level.many_steps import in_fewer_steps
 from simulation.network.flow_level.net import HopNet, Laid, all_different, check_ways, laid_out
 from simulation.network.flow_level.port_routes import FIRST_SPORT, PortRoutes
-from simulation.network.flow_level.quotient import NOBODY, AlikeLanes, Builder, Built, Classes, FlowLanes
+from simulation.network.flow_level.quotient import (
+    NOBODY,
+    AlikeLanes,
+    Builder,
+    Built,
+    Classes,
+    FlowLanes,
+    repeated_pairs,
+)
 from simulation.network.flow_level.steady import undisturbed
 from simulation.network.flow_level.turn_taking import lateness
 from simulation.network.flow_level.twins import alike
@@ -100,17 +107,18 @@ class FlowRun:
         """The flows, hop by hop, in the order in which the collectives begin."""
         net, of_hop = self.classes.net, self.classes.likeness.hops
         sent: dict[tuple[int, int], int] = {}
-        strides = [Counter([net.hops[hop][:2] for hop in net.of_key(key)]) for key in net.keys]
+        strides = [repeated_pairs(net.hops_of_key(key)) for key in net.keys]
         for number, key in enumerate(net.key_of):
             before: dict[tuple[int, int], int] = {}
             its, hops = net.of_key(key), net.hops_of_key(key)
             stride = strides[key]
             for place, hop in zip(its, hops, strict=True):
                 pair = hop[:2]
-                earlier = before.get(pair, 0)
-                before[pair] = earlier + 1
-                sport = FIRST_SPORT + sent.get(pair, 0) + earlier
-                yield FlowGroup(number, of_hop[place], *pair, hop.size, sport, stride[pair])
+                sport, step = FIRST_SPORT + sent.get(pair, 0), stride.get(pair, 1)
+                if step > 1:
+                    sport += before.setdefault(pair, 0)
+                    before[pair] += 1
+                yield FlowGroup(number, of_hop[place], *pair, hop.size, sport, step)
             if number + 1 < len(net.key_of):
                 for hop in hops:
                     sent[hop[:2]] = sent.get(hop[:2], 0) + hop.steps
@@ -278,6 +286,11 @@ def _go(work: Work, built: Built, alone: "Undisturbed", look: Callable[[], None]
 
         alone.tell = tell
         work.run(tell)
+        alone.tell = _silent  # else all of this would be a cycle, which only the collector of garbage frees
+
+
+def _silent() -> None:
+    pass
 
 
 def _built(
@@ -353,18 +366,19 @@ class Undisturbed:
         self.where = frozenset(where if lanes else ())
         self.found: dict[tuple[int, int], Built] = {}
         self._took: dict[tuple[int, int], float] = {}
-        self.tell: Callable[[], None] = lambda: None
+        self.tell: Callable[[], None] = _silent
 
     def took(self, number: int, kind: int) -> float | None:
         """The time of collective `number` of the job (ns); None if others can disturb it."""
-        if self._lanes is None:
+        if self._lanes is None or not self.where:
             return None
         where = self._lanes.classes.net.key_of[number], kind
-        if where in self.where and where not in self.found:
-            built, ends = _alone(self._lanes, *where, self._latency_ns)
-            self.found[where], self._took[where] = built, max(*built.state.end, *ends.values())
+        took = self._took.get(where)
+        if took is None and where in self.where:
+            self.found[where], ends = _alone(self._lanes, *where, self._latency_ns)
+            took = self._took[where] = max(*self.found[where].state.end, *ends.values())
             self.tell()
-        return self._took.get(where)
+        return took
 
 
 def _alone(lanes: AlikeLanes, key: int, kind: int, latency_ns: int) -> tuple[Built, dict[tuple[int, int], float]]:

@@ -4,13 +4,13 @@ A sender deals its packets out in turn, one to each. The link of the receiver to
 packets when each sender has served the others, and is busy from then on: so much later it ends than by fair rates.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import cache
 
 from simulation.network.flow_level.lanes import BITS, HEADER_BYTES
 from simulation.network.flow_level.net import HopNet
-from simulation.network.flow_level.port_routes import Link, PortRoutes
+from simulation.network.flow_level.port_routes import PortRoutes
 
 
 def lateness(net: HopNet, ways: PortRoutes, payload: int) -> dict[int, float]:
@@ -32,27 +32,29 @@ def _of_pairs(net: HopNet, places: Sequence[int], ways: PortRoutes, payload: int
 
     A receiver's link is idle until its first packets come, of each flow for its share of the link.
     """
-    sharing: Counter[int] = Counter()  # hops by their ports at both ends
-    dealt: Counter[int] = Counter()  # ns, by the sender's port
-    arrived: Counter[int] = Counter()  # ns of all first packets, by the receiver's port
+
+    @cache
+    def took(links: tuple[int, ...], size: int) -> tuple[int, int]:
+        """The time (ns) that the first packet of a flow takes of the first of its links, by their kinds, and of all."""
+        bits = (min(size, payload) + HEADER_BYTES) * BITS
+        on_each = [bits // ways.kinds[kind].bps for kind in links]
+        return on_each[0], sum(on_each) + sum(ways.kinds[kind].delay_ns for kind in links)
+
+    dealt = defaultdict[int, int](int)  # ns, by the sender's port
+    arrived = defaultdict[int, int](int)  # ns of all first packets, by the receiver's port
     hops = []
     for place in places:
         source, target, _steps, size = net.hops[place][:4]
-        out, into = ways.next_ports(source, target)[0], ways.next_ports(target, source)[0] ^ 1
-        packet = min(size, payload) + HEADER_BYTES
-        trip = _trip(ways.first_links(source, target), packet)
+        out, links = ways.first_way(source, target)
+        into = ways.next_ports(target, source)[0] ^ 1
+        sent, trip = took(links, size)
         arrived[into] += dealt[out] + trip
-        dealt[out] += packet * BITS // ways.link(out).bps
-        sharing.update((out, into))
+        dealt[out] += sent
         hops.append((out, into, size, trip))
+    sharing = Counter([out for out, _into, _size, _trip in hops])  # hops by their ports at both ends
+    sharing.update([into for _out, into, _size, _trip in hops])
     kinds = [(sharing[out], sharing[into], size, trip) for out, into, size, trip in hops]
     most: dict[tuple[int, ...], float] = {}
     for (_out, into, _size, trip), kind in zip(hops, kinds, strict=True):
         most[kind] = max(most.get(kind, 0.0), arrived[into] / sharing[into] - trip)
     return [most[kind] for kind in kinds]
-
-
-@cache
-def _trip(links: tuple[Link, ...], packet: int) -> int:
-    """The time (ns) that a packet, in bytes, takes over links."""
-    return sum(link.delay_ns + packet * BITS // link.bps for link in links)

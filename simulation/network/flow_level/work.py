@@ -130,32 +130,33 @@ class Work:
         worker = self.workers[kind]
         if worker.turning:
             now, worker.turning = now + TURN_NS, False
-        while worker.place < len(worker.program):
-            phase = worker.program[worker.place]
-            if not worker.computed:
-                now += phase.compute_ns * worker.slowness
-                worker.computed = True
-            number = phase.collective
-            if number is not None:
-                took = self.known(number, kind)
-                if took is None and now > self.built.state.clock[NOW] + TOGETHER_NS:
-                    self._plan(now, kind)  # flows begin then: until then others may
-                    return
-                worker.place, worker.computed = worker.place + 1, False
-                if took is not None:
-                    self.begins[number, kind], self.ends[number, kind] = now, now + took
-                    now += took + self.collectives[number].end_gap_ns
-                elif phase.mode == QUEUES:
-                    worker.queue.waiting.append(number)
-                    if worker.queue.running is None:
-                        self._run_queue(kind, worker, now)
-                elif not self.issue(number, kind, now) and phase.mode != SENDS:
-                    worker.waits_for = number
-                    worker.turning = True
-                    return
-            else:
-                worker.place, worker.computed = worker.place + 1, False
+        known, collectives, slowness, computed = self.known, self.collectives, worker.slowness, worker.computed
+        for place in range(worker.place, len(worker.program)):
+            phase = worker.program[place]
+            if not computed:
+                now += phase.compute_ns * slowness
+            computed, number = False, phase.collective
+            took = None if number is None else known(number, kind)
+            if number is None:
+                pass
+            elif took is not None:
+                self.begins[number, kind], self.ends[number, kind] = now, now + took
+                now += took + collectives[number].end_gap_ns
+            elif now > self.built.state.clock[NOW] + TOGETHER_NS:
+                worker.place, worker.computed = place, True
+                self._plan(now, kind)  # flows begin then: until then others may
+                return
+            elif phase.mode == QUEUES:
+                worker.queue.waiting.append(number)
+                if worker.queue.running is None:
+                    self._run_queue(kind, worker, now)
+            elif not self.issue(number, kind, now) and phase.mode != SENDS:
+                worker.place, worker.computed = place + 1, False
+                worker.waits_for = number
+                worker.turning = True
+                return
             now += TURN_NS
+        worker.place, worker.computed = len(worker.program), False
         self._finish(kind, worker, now)
 
     def _finish(self, kind: int, worker: _Worker, now: float) -> None:
