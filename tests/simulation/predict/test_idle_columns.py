@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from simulation import cli
+from simulation.predict.idle import idle_columns
 from simulation.predict.job_table import preset
 from tests.simulation.predict.calling import asked, refused
 
@@ -87,6 +88,13 @@ def test_a_sample_of_a_long_table_tells_which_columns_change_nothing(capsys: pyt
     assert found["without_effect"] == ["compile"] and found["rows_tried"] == 100
     assert cli.main([*words, "--force"]) == 0
     assert "without effect (tried in 100 of 1000 rows): compile" in capsys.readouterr().out
+
+
+def test_a_column_is_tried_in_a_hundred_of_the_rows_that_have_it() -> None:
+    rows = [{"compile": "" if at % 2 else "1", "mbs": str(at)} for at in range(1, 1001)]
+    asked_of = list[str]()
+    found = idle_columns(["compile"], rows, lambda row: asked_of.append(row["mbs"]))
+    assert found == ["compile"] and len(set(asked_of)) == 100 and all(int(each) % 2 == 0 for each in asked_of)
 
 
 def test_mistakes_of_all_batches_and_lengths_of_a_pass_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
