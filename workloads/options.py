@@ -27,6 +27,7 @@ from workloads.job.parameters import (
     ZERO_STAGES,
     WorkloadArgs,
 )
+from workloads.job.rules import past_positions
 
 if TYPE_CHECKING:  # the start of a command does not need it
     from workloads.formats.workload import Workload
@@ -262,6 +263,14 @@ def note_idle(
         idle |= {name for name in set(given) - idle - _OF_EVERY_JOB if _makes_no_row(name, args, made)}
     if idle:
         print(f"note: no effect on this workload: {', '.join(f'--{name}' for name in sorted(idle))}", file=sys.stderr)
+
+
+def note_positions(given: Collection[str], args: WorkloadArgs) -> None:
+    """Warn on stderr of a sequence past the positions of a ready-made model, or those that are `given`."""
+    is_known = args.model_name in models.NAMES or "max_position_embeddings" in given
+    name, limit = args.model_name or "the model", args.max_position_embeddings
+    if is_known and (said := past_positions(name, args.seq_length, limit)):
+        print(f"warning: {said}", file=sys.stderr)
 
 
 _OF_EVERY_JOB = {"frame", "model_name", "world_size", "hidden_size", "num_layers"}

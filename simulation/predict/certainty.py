@@ -7,6 +7,7 @@ Megatron-Bridge, torchtitan, one H100, one H200): tests/simulation/predict/test_
 from typing import NamedTuple
 
 from simulation.predict.iteration import Prediction
+from workloads.job.rules import past_positions
 from workloads.job.training_job import TrainingJob
 
 ASSUMED = 1.25
@@ -52,6 +53,7 @@ def interval(found: Prediction) -> Interval:
     if job.replicated:
         notes.append("DDP's gradients are views of its buckets (gradient_as_bucket_view); else they are held twice")
     notes += _unknown_scaling(job)
+    notes += filter(None, [past_positions(job.name, job.seq, job.positions)])
     if job.latent is not None and job.tp > 1:
         notes.append(
             "latent attention's narrow projections are timed as Megatron's own layers, divided over tp and gathered; "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from common.command_line import new_path
 from common.errors import MistakeList, input_problem
-from common.summary import Summary, counted
+from common.summary import JsonValue, Summary, counted
 from common.whole_files import STDOUT, write_all, write_whole
 from simulation.common.dialect import DEFAULT_DIALECT
 
@@ -82,8 +82,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", type=new_path, metavar="FILE.html", help="a page: the timeline, where time goes")
 
 
-MOST_TRIED = 100
-"""Rows of a table whose columns are tried: each that has no effect takes three predictions more of every row."""
 LEVELS = ("analytical", "flow")
 PHASES, BOTH = ("prefill", "decode"), "both"
 _OF_ONE_JOB = ("phase", "network", "level", "measured", "against", "report")
@@ -99,9 +97,10 @@ def add_layout(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Summary:
     """Predict one job, or each row of a table of jobs."""
     from simulation.predict import report
-    from simulation.predict.idle import figures_of, idle_columns
+    from simulation.predict.idle import MOST_TRIED, figures_of, idle_columns
     from simulation.predict.iteration import predict
     from simulation.predict.job_table import carried, jobs_of, read_rows
+    from simulation.predict.pieces import PieceTimes
 
     if arguments.rows is None:
         return _one(arguments) if arguments.phase is None else _inference(arguments)
@@ -114,21 +113,23 @@ def run(arguments: argparse.Namespace) -> Summary:
     wanted = {(job.gpu, job.precision) for job in jobs}
     machines = mistakes.result(lambda: calibrated_machines(arguments.calibrate, wanted))
     mistakes.check()
-    predictions = [predict(job, machines[job.gpu]) for job in jobs]
+    pieces = PieceTimes()
+    predictions = [predict(job, machines[job.gpu], known=pieces) for job in jobs]
     output = arguments.output or Path(f"{arguments.rows.stem}_predicted.csv")
     write_whole(output, [report.csv_text(rows, predictions).encode()])
     errors = report.families(rows, predictions)
     said = f"{'stdout' if output == STDOUT else output}: {counted(len(rows), 'job')} predicted"
-    without = carried(rows)
-    if len(rows) <= MOST_TRIED:
-        without += idle_columns([*rows[0]], rows, lambda row: figures_of(row, machines))
-    text = "\n".join([said, *_without_effect(without), *([report.families_text(errors)] if errors else [])])
-    return Summary(text, {"file": str(output), "rows": len(rows), "errors": errors, "without_effect": without})
+    idle = idle_columns([*rows[0]], rows, lambda row: figures_of(row, machines, pieces))
+    tried = min(len(rows), MOST_TRIED)
+    told = [*_without_effect(carried(rows)), *_without_effect(idle, f" (tried in {tried} of {len(rows)} rows)")]
+    text = "\n".join([said, *told, *([report.families_text(errors)] if errors else [])])
+    data: dict[str, JsonValue] = {"file": str(output), "rows": len(rows), "errors": errors, "rows_tried": tried}
+    return Summary(text, {**data, "without_effect": [*carried(rows), *idle]})
 
 
-def _without_effect(columns: Collection[str]) -> list[str]:
-    """A line of the columns that change nothing, if there are any."""
-    return [f"without effect: {', '.join(columns)}"] if columns else []
+def _without_effect(columns: Collection[str], how: str = "") -> list[str]:
+    """A line of the columns that change nothing, if there are any, and how they were found."""
+    return [f"without effect{how}: {', '.join(columns)}"] if columns else []
 
 
 def _one(arguments: argparse.Namespace) -> Summary:
@@ -137,6 +138,7 @@ def _one(arguments: argparse.Namespace) -> Summary:
     from simulation.predict.idle import figures_of, idle_columns
     from simulation.predict.iteration import predict
     from simulation.predict.measured_network import MeasuredLinks
+    from simulation.predict.pieces import PieceTimes
 
     mistakes = MistakeList()
     if arguments.output is not None:
@@ -151,7 +153,8 @@ def _one(arguments: argparse.Namespace) -> Summary:
     assert job and machine
     found = predict(job, machine, links)
     row = described_row(arguments)
-    idle = idle_columns(_given(arguments), [row], lambda its: figures_of(its, {job.gpu: machine}))
+    pieces = PieceTimes()
+    idle = idle_columns(_given(arguments), [row], lambda its: figures_of(its, {job.gpu: machine}, pieces))
     told = (*(against.sentence(found, its) for its in held), *_without_effect(idle))
     text = "\n".join([report.text(found), *told])
     data = {**report.data(found), "without_effect": [*idle]}
@@ -178,7 +181,12 @@ def _inference(arguments: argparse.Namespace) -> Summary:
     _check_inference(arguments)
     phases = PHASES if arguments.phase == BOTH else (arguments.phase,)
     rows = [*_rows_of_passes(arguments)]
-    jobs = [job_of(row, arguments.model or str(arguments.job)) for row in rows]
+    mistakes = MistakeList()
+    jobs: list[TrainingJob] = []
+    for row in rows:
+        with mistakes.noted():
+            jobs.append(job_of(row, arguments.model or str(arguments.job)))
+    mistakes.check()
     found = [inference.one_pass(job, machines()[job.gpu], phase) for phase in phases for job in jobs]
     lines = [inference.text([each for each in found if each.phase == phase]) for phase in phases]
     idle = _idle_of_passes(arguments, rows, phases)
@@ -197,9 +205,12 @@ def _rows_of_passes(arguments: argparse.Namespace) -> Iterator[dict[str, str]]:
     from simulation.predict import inference
 
     given = [(getattr(arguments, f"row_{key}") or "").split(",") for key in ("mbs", "seq")]
-    for batch, length in dict.fromkeys(product(*([word.strip() for word in words] for words in given))):
-        its = {**vars(arguments), "row_mbs": batch or None, "row_seq": length or None}
-        yield described_row(argparse.Namespace(**its), inference.NO_COLUMNS)
+    asked = [*dict.fromkeys(product(*([word.strip() for word in words] for words in given)))]
+    batch, length = asked[0]
+    its = {**vars(arguments), "row_mbs": batch or None, "row_seq": length or None}
+    first = described_row(argparse.Namespace(**its), inference.NO_COLUMNS)
+    for batch, length in asked:
+        yield first | ({"mbs": batch} if batch else {}) | ({"seq": length} if length else {})
 
 
 def _idle_of_passes(

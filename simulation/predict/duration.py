@@ -106,6 +106,10 @@ class Stopwatch:
         self.precision, self.shortest_us = job.precision, kernels.shortest_us(machine.gpu)
         self._bytes_us = machine.memory_GBps * 1e3 * MEMORY_SHARE
 
+    def rested(self) -> "Stopwatch":
+        """The watch of the machine after a wait."""
+        return Stopwatch(self.job, self.machine.rested(), self._network)
+
     def part(self, part: Part) -> Times:
         """Microseconds of a part by class, forward and backward; selective recomputation repeats shares of forward."""
         forward = self._sequence(part.forward)

@@ -15,6 +15,10 @@ _LATENT = {
     "q_lora": "q_lora_rank", "kv_lora": "kv_lora_rank", "qk_nope": "qk_nope_head_dim", "qk_rope": "qk_rope_head_dim",
     "v_dim": "v_head_dim",
 }  # fmt: skip
+IN_THE_LIMIT = (None, "default", "su", "longrope", "llama3")
+"""Scalings of rotary positions whose reach max_position_embeddings says; gemma3_text's linear one, too."""
+LARGEST = 1 << 20
+"""Of a scaling's factor."""
 _EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts")
 TIED = {
     "llama": False, "mistral": False, "mixtral": False, "qwen2": False, "qwen2_moe": False, "qwen3": False,
@@ -59,9 +63,26 @@ def columns(found: Mapping[str, object], where: str, mistakes: MistakeList) -> d
         row["kv_heads"] = found.get("num_attention_heads")
     if experts := next((found[name] for name in _EXPERTS if found.get(name)), 0):
         row |= {"experts": experts, **_experts(found), "first_dense_layers": _leading(found, where, mistakes)}
+    if positions := _positions(found, kind):
+        row["max_position_embeddings"] = positions
     if window := _window(found, kind, where, mistakes):
         row |= {"sliding_window": window[0], "full_attention_every": window[1]}
     return row
+
+
+def _positions(found: Mapping[str, object], kind: str) -> int:
+    """Tokens that positions reach, 0: unknown; what a scaling makes of them, where the limit has it not in it, as vLLM
+    takes it (vllm/config, _get_and_verify_max_len).
+    """
+    limit, scaling = found.get("max_position_embeddings"), found.get("rope_scaling") or found.get("rope_parameters")
+    if not isinstance(limit, int) or limit < 1:
+        return 0
+    how = scaling if isinstance(scaling, Mapping) else {}
+    name, factor = how.get("rope_type", how.get("type")), how.get("factor")
+    if name in IN_THE_LIMIT or kind == "gemma3_text" or not isinstance(factor, int | float) or not 0 < factor < LARGEST:
+        return limit
+    first = how.get("original_max_position_embeddings") if name == "yarn" else limit
+    return int((first if isinstance(first, int) else limit) * factor)
 
 
 def check_whole(found: Mapping[str, object], where: str, mistakes: MistakeList) -> None:

@@ -1,14 +1,18 @@
 """Finds the columns of a job that change nothing of what is predicted of it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
 
 from common.errors import InputProblems
 from simulation.predict.iteration import predict
 from simulation.predict.job_table import CP_WAYS, FLAGS, KEYS, RECOMPUTE, VALUE_WORDS, job_of
 from simulation.predict.machine import Machine
+from simulation.predict.pieces import PieceTimes
 
-NAMES = ("name", "gpu")
-"""Columns that say which job it is."""
+MOST_TRIED = 100
+"""Rows that a column is tried in: one without effect takes three predictions more of each."""
+NAMES = ("name", "gpu", "max_position_embeddings")
+"""Columns that say which job it is, and how far its positions reach, of which notes tell."""
 _OTHER_WORDS: Mapping[str, Sequence[str]] = {
     **{key: tuple(words) for key, words in VALUE_WORDS.items()}, "recompute": RECOMPUTE, "cp_comm": CP_WAYS,
     "precision": ("bf16", "fp8"), "framework": ("Megatron", "torch"), "attention": ("cuDNN", "flash"),
@@ -18,7 +22,7 @@ Row = Mapping[str, str]
 
 def idle_columns(keys: Sequence[str], rows: Sequence[Row], figures: Callable[[Row], object]) -> list[str]:
     """Of the columns `keys` those that change nothing: in no row does it change a figure if one is left out, or says
-    another word, or twice the number.
+    another word, or twice the number. Of more than MOST_TRIED rows that have a column as many decide, at random.
 
     An empty cell and a 0, which ask for nothing, are left out. figures: of a row; a value that they refuse (by
     InputProblems) is checked against others, and has an effect.
@@ -35,6 +39,7 @@ def idle_columns(keys: Sequence[str], rows: Sequence[Row], figures: Callable[[Ro
 
     def is_idle(key: str) -> bool:
         given = [at for at, row in enumerate(rows) if is_asked(row.get(key))]
+        given = given if len(given) <= MOST_TRIED else Random(key).sample(given, MOST_TRIED)
         return bool(given) and all(is_idle_in(key, at) for at in given)
 
     return [key for key in keys if key in KEYS and key not in NAMES and is_idle(key)]
@@ -45,10 +50,10 @@ def is_asked(cell: str | None) -> bool:
     return (cell or "").strip() not in ("", "0", "0.0")
 
 
-def figures_of(row: Row, known: Mapping[str, Machine]) -> object:
-    """The figures of a row's job on the known machines: times, memory and FLOPs."""
+def figures_of(row: Row, known: Mapping[str, Machine], pieces: PieceTimes) -> object:
+    """The figures of a row's job on the known machines: times, memory and FLOPs; pieces: of other rows there."""
     job = job_of(row, "")
-    found = predict(job, known[job.gpu])
+    found = predict(job, known[job.gpu], known=pieces)
     return found.ms, dict(found.classes), dict(found.hidden), found.stages_memory, found.flops
 
 

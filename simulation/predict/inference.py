@@ -14,6 +14,7 @@ from simulation.predict.machine import Machine
 from simulation.predict.sources import Kernel, kernels_by, sent_sentence, sentence, shares
 from workloads.job.memory import GIB, RESERVED
 from workloads.job.parameters import DECODE
+from workloads.job.rules import past_positions
 from workloads.job.training_job import TrainingJob
 from workloads.job.weights import layers_of, stage_weights
 
@@ -91,6 +92,11 @@ class Pass:
     def fits(self) -> bool:
         """Whether weights, keys and values fit into a GPU; activations are not counted."""
         return self.memory * RESERVED <= self.machine.memory_GiB
+
+    @property
+    def past_positions(self) -> str:
+        """A warning that the prompt, or the token after it, lies past the model's positions, "": it does not."""
+        return past_positions(self.job.name, self.job.seq + (self.phase == DECODE), self.job.positions)
 
     @property
     def beyond(self) -> list[str]:
@@ -187,6 +193,7 @@ def _notes(found: Sequence[Pass]) -> list[str]:
         "GiB w+kv: weights, keys and values; activations are not counted",
         f"nine of ten of AIConfigurator's estimates lie within {agrees} % of these; none is a measurement of a server",
         *(["experts get as many tokens each: a router that prefers some takes longer"] if found[0].job.experts else []),
+        *([f"warning: {past}"] if (past := max(found, key=lambda each: each.job.seq).past_positions) else []),
         *([f"extrapolated: no estimate was compared that has {', '.join(beyond)}"] if beyond else []),
     ]
 

@@ -11,10 +11,11 @@ from typing import NamedTuple
 from simulation.predict import operations
 from simulation.predict.duration import EXPOSED, Links, Sent, Stopwatch, Times
 from simulation.predict.machine import Machine
+from simulation.predict.pieces import PieceTimes, flops_of_pieces
 from workloads.compute.operators import OPERATORS
 from workloads.job import memory
 from workloads.job.training_job import TrainingJob
-from workloads.job.weights import StageWeights, layers_of, stage_weights
+from workloads.job.weights import StageKind, StageWeights, kinds_of, stage_weights
 from workloads.rows.calls import FLOAT32, SIZES
 
 STEP = ("grad_norm", "grad_scale", "adam", "cast")
@@ -68,8 +69,12 @@ class Prediction:
         return self.flops / self.job.gpus / self.ms / 1e9 / self.machine.peak_tflops(self.job.precision)
 
 
-def predict(job: TrainingJob, machine: Machine, network: Links | None = None) -> Prediction:
+def predict(
+    job: TrainingJob, machine: Machine, network: Links | None = None, known: PieceTimes | None = None
+) -> Prediction:
     """Predict one iteration; `network` is the description of what joins the servers.
+
+    known: of other jobs on the same machine, without a network; it makes them cheap and changes nothing.
 
     Raises:
         KeyError: nothing was measured of this GPU in this precision.
@@ -77,12 +82,14 @@ def predict(job: TrainingJob, machine: Machine, network: Links | None = None) ->
     machine = machine.servers_of(job.gpus_per_node) or machine
     machine = machine.limited(job.power_limit, job.memory_GBps)
     machine = network.machine_on(machine) if network else machine
-    watch = Stopwatch(job, machine, network)
-    stages = _stages(job, watch)
+    watch, known = Stopwatch(job, machine, network), known or PieceTimes()
+    pieces = known.of(watch)
+    watch.sent |= pieces.sent
+    stages = _stages(job, pieces.times)
     slowest = max(range(job.pp), key=lambda stage: sum(stages[stage].values()))
     per_batch = sum(stages[slowest].values())
     of_stages = [sum(each.values()) for each in stages]
-    rested = _stages(job, Stopwatch(job, machine.rested(), network)) if job.pp > 1 else stages
+    rested = _stages(job, known.rested(watch)) if job.pp > 1 else stages
     held = stage_weights(job, slowest)
     bubble, sends = _pipeline(job, watch, [sum(each.values()) for each in rested])
     gradients = _data_parallel(job, watch, held, per_batch)
@@ -100,7 +107,7 @@ def predict(job: TrainingJob, machine: Machine, network: Links | None = None) ->
         _milliseconds(hidden),
         tuple(us / 1e3 for us in of_stages),
         tuple(memory.memory_of(job)),
-        model_flops(job),
+        _model_flops(job, pieces.flops),
         tuple(watch.sent),
     )
 
@@ -111,27 +118,30 @@ def _milliseconds(classes: Mapping[str, float]) -> dict[str, float]:
 
 def model_flops(job: TrainingJob) -> float:
     """FLOPs of an iteration over all GPUs: products three times, causal attention 3.5 times its forward pass."""
-    its = operations.parts(job.without_recompute())
-    counted = ((its.dense, job.leading_dense), (its.expert, job.layers - job.leading_dense), (its.head, 1))
-    whole = sum(part.flops * count for part, count in counted if part)
+    return _model_flops(job, flops_of_pieces(job))
+
+
+def _model_flops(job: TrainingJob, pieces: tuple[float, float, float]) -> float:
+    counts = (job.leading_dense, job.layers - job.leading_dense, 1)
+    whole = sum(flops * count for flops, count in zip(pieces, counts, strict=True))
     return whole * job.tp * job.cp * job.micro_batches * job.dp
 
 
-def _stages(job: TrainingJob, watch: Stopwatch) -> list[Times]:
-    """Microseconds of one micro-batch on each stage, by class."""
-    its = operations.parts(job)
-    embedding, dense, expert, head = (watch.part(part) if part else Times() for part in its)
-    found = []
-    for stage in range(job.pp):
-        times = Times()
-        for each, count in zip((dense, expert), layers_of(job, stage), strict=True):
-            times.add(each, count)
-        if stage == 0:
+def _stages(job: TrainingJob, pieces: tuple[Times, ...]) -> list[Times]:
+    """Microseconds of one micro-batch on each stage, by class, of those of the model's pieces."""
+    embedding, dense, expert, head = pieces
+    alike: dict[StageKind, Times] = {}
+    for kind in kinds_of(job):
+        if kind in alike:
+            continue
+        times = alike[kind] = Times()
+        times.add(dense, kind.dense)
+        times.add(expert, kind.experts)
+        if kind.is_first:
             times.add(embedding)
-        if stage == job.pp - 1:
+        if kind.is_last:
             times.add(head)
-        found.append(times)
-    return found
+    return [alike[kind] for kind in kinds_of(job)]
 
 
 class _Sent(NamedTuple):

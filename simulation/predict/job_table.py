@@ -38,7 +38,7 @@ CP_WAYS = ("a2a", "p2p", "allgather", "a2a+p2p")
 MODEL = (
     "hidden", "ffn", "layers", "heads", "kv_heads", "head_dim", "vocab", "swiglu", "experts", "topk", "moe_ffn",
     "shared_ffn", "first_dense_layers", "mla", "q_lora", "kv_lora", "qk_nope", "qk_rope", "v_dim", "tied_embeddings",
-    "sliding_window", "full_attention_every",
+    "sliding_window", "full_attention_every", "max_position_embeddings",
 )  # fmt: skip
 LAYOUT = (
     "gpus", "gpus_per_node", "seq", "mbs", "micro_batches", "gbs", "tp", "sp", "pp", "vpp", "cp", "dp", "ep", "fsdp",
@@ -208,6 +208,7 @@ def preset(name: str) -> dict[str, str]:
         "shared_ffn": values.get("moe_shared_expert_size", 0),
         "first_dense_layers": values.get("moe_first_dense_layers", 0),
         "tied_embeddings": int(not values.get("untie_embeddings", False)),
+        "max_position_embeddings": values["max_position_embeddings"],
     }  # fmt: skip
     if values.get("moe_enable"):
         found["moe_ffn"] = values.get("moe_ffn_hidden_size", found["ffn"])
@@ -334,6 +335,7 @@ def _assembled(row: Mapping[str, str], given: dict[str, int], gpu: str, precisio
         fused_loss=bool(said("ce_fusion", "1")),
         tied=bool(value("tied_embeddings", 0)), power_limit=value("power_limit_W", 0),
         window=value("sliding_window", 0), full_every=value("full_attention_every", 0),
+        positions=value("max_position_embeddings", 0),
         memory_GBps=memory_of_name(row.get("gpu") or ""), compiled=bool(value("compile", 1)),
         scaling=_scaling(row), megatron="megatron" in (row.get("framework") or "").lower(),
         cudnn="cudnn" in (row.get("attention") or "").lower(),

@@ -11,6 +11,7 @@ from simulation.predict.iteration import Prediction, predict
 from simulation.predict.job_table import job_of
 from simulation.predict.kept import Estimate, KeptLayouts
 from simulation.predict.machine import Machine
+from simulation.predict.pieces import PieceTimes
 from workloads.job.training_job import TrainingJob
 
 SWEPT = ("tp", "pp", "vpp", "cp", "ep", "mbs", "recompute", "fsdp", "zero")
@@ -45,7 +46,7 @@ class Ranking:
 def second_behind(first: Prediction, second: Prediction) -> Mapping[str, float]:
     """By class, ms that the second layout takes longer than the first."""
     longer = {
-        key: second.classes.get(key, 0.0) - first.classes.get(key, 0.0) for key in {*first.classes, *second.classes}
+        key: second.classes.get(key, 0.0) - first.classes.get(key, 0.0) for key in {**first.classes, **second.classes}
     }
     return dict(sorted(longer.items(), key=lambda each: -abs(each[1])))
 
@@ -113,7 +114,7 @@ def ranking(found: Iterator[TrainingJob | str], machine: Machine, kept: KeptLayo
 
     most: combinations, those without a job among them.
     """
-    fitting, divided, least, refused = [], 0, float("inf"), ""
+    fitting, divided, least, refused, known = [], 0, float("inf"), "", PieceTimes()
     try:
         with StepProgress("layouts", most) as progress:
             for job in found:
@@ -123,7 +124,7 @@ def ranking(found: Iterator[TrainingJob | str], machine: Machine, kept: KeptLayo
                     continue
                 estimate = kept.known(job.gpus, divided)
                 if estimate is None:
-                    prediction = predict(job, machine)
+                    prediction = predict(job, machine, known=known)
                     estimate = Estimate(prediction.ms, prediction.memory.reserved)
                     kept.add(job.gpus, divided, estimate)
                 divided += 1

@@ -68,7 +68,7 @@ class Machine:
         """
         if gpus <= self.server:
             joined = gpus if self.nvlink_domain == self.server else self.nvlink_domain
-            return replace(self, server=gpus, nvlink_domain=joined)
+            return self if gpus == self.server else replace(self, server=gpus, nvlink_domain=joined)
         if self.nvlink_domain > self.server and gpus in (self.nvlink_domain // 2, self.nvlink_domain):
             return replace(self, server=gpus, nvlink_domain=gpus)
         return None
@@ -83,7 +83,7 @@ class Machine:
         Power grows with clock times voltage squared, and voltage with the clock: clocks follow the cube root of the
         power (Chandrakasan et al., IEEE JSSC 27(4), 1992, eq. 1).
         """
-        found = replace(self, memory_GBps=memory_GBps or self.memory_GBps)
+        found = replace(self, memory_GBps=memory_GBps) if memory_GBps else self
         watts = min(watts or self.power_W, machines()[self.gpu].power_W)
         if watts == self.power_W:
             return found

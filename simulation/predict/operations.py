@@ -200,6 +200,7 @@ def parts(job: TrainingJob) -> Parts:
         precision=job.precision if job.precision in (FP8, FP4) else "",
         power_limit=0, memory_GBps=0, pp=1, vpp=1, dp=1, micro_batches=1,
         recompute=job.recompute if job.recompute == "full" else "none", distributed_optimizer=False, overlap=False,
+        positions=0,
     ))  # fmt: skip
 
 

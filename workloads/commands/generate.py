@@ -63,10 +63,12 @@ class Writing:
             _refuse_stages(given, output, dialect, mistakes)
         mistakes.check()
         if every:
+            options.note_positions(given, args)
             options.note_idle(given, args, dialect, self.target)
             return _of_every_stage(args, output, form, break_rules=breaks)
         made = simai(args, dialect=dialect, break_rules=breaks) if self.target == "simai" else None
         workload = generate(args, dialect=dialect, break_rules=breaks) if made is None else None
+        options.note_positions(given, args)
         options.note_idle(given, args, dialect, self.target, workload)
         path = _place(args, output, self.target, dialect)
         size = _save(workload, path, form) if workload is not None else made.save(path) if made is not None else 0

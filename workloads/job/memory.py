@@ -17,7 +17,7 @@ from typing import NamedTuple
 from workloads.job import activations
 from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded, mixed_precision, single_precision
 from workloads.job.training_job import ELEMENTWISE, TrainingJob
-from workloads.job.weights import StageWeights, layers_of, stage_weights
+from workloads.job.weights import StageWeights, kinds_of, layers_of, stage_weights
 
 GIB = 2**30
 RESERVED = 1.04
@@ -56,7 +56,21 @@ class Memory:
 def memory_of(job: TrainingJob) -> list[Memory]:
     """The memory of every stage, in their order."""
     of_layers = [(_kept(job, experts=experts), _backward(job, experts=experts)) for experts in (False, True)]
-    return [_stage(job, stage, of_layers) for stage in range(job.pp)]
+    kinds = kinds_of(job)
+    alike = {kind: _alike(job, kinds.index(kind), of_layers) for kind in dict.fromkeys(kinds)}
+    return [_stage(job, stage, alike[kind]) for stage, kind in enumerate(kinds)]
+
+
+class _Alike(NamedTuple):
+    """All that stages of one kind share: bytes that a micro-batch keeps, and those that the backward pass of a layer
+    and the loss add.
+    """
+
+    held: StageWeights
+    states: ModelStates
+    kept: float
+    peak: float
+    head: float
 
 
 class _Moment(NamedTuple):
@@ -67,10 +81,9 @@ class _Moment(NamedTuple):
     transient: float
 
 
-def _stage(job: TrainingJob, stage: int, of_layers: Sequence[tuple[float, float]]) -> Memory:
+def _alike(job: TrainingJob, stage: int, of_layers: Sequence[tuple[float, float]]) -> _Alike:
     """of_layers: bytes that a layer keeps, and those that its backward pass adds, without experts and with them."""
     held = stage_weights(job, stage)
-    states = _states(job, stage, held)
     counts = layers_of(job, stage)
     layers = sum(count * kept for count, (kept, _) in zip(counts, of_layers, strict=True))
     peak = max([added for count, (_, added) in zip(counts, of_layers, strict=True) if count] or [0.0])
@@ -79,6 +92,11 @@ def _stage(job: TrainingJob, stage: int, of_layers: Sequence[tuple[float, float]
         # Logits and their gradient (torch's own loss: in float32, and the softmax), the head's input and its gradient.
         logits = 3 * SINGLE if job.of_torch else 2 * HALF
         head = job.tokens * (logits * job.words + 2 * HALF * job.hidden / job.split)
+    return _Alike(held, _states(job, stage, held), layers, peak, head)
+
+
+def _stage(job: TrainingJob, stage: int, its: _Alike) -> Memory:
+    held, states, layers, peak, head = its
     unused = 0.0 if job.of_torch else HALF * sum(held.matrices)
     passing = unused + states.passing + _received(job, stage)
     at_once = _Moment(states.gradients, _live_batches(job, stage) * layers, max(peak, head) + passing)

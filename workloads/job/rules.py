@@ -43,6 +43,14 @@ def check(args: WorkloadArgs) -> list[RuleViolation]:
     return problems + list(_batch(args))
 
 
+def past_positions(name: str, tokens: int, limit: int) -> str:
+    """Warns of a sequence past the positions of a model, "": it is not, or the limit is unknown (0)."""
+    if not 0 < limit < tokens:
+        return ""
+    how = "what is trained or read there is not this model unless its positions are scaled"
+    return f"{name} has positions for {limit} tokens (max_position_embeddings), {tokens} are asked: {how}"
+
+
 def blocked(args: WorkloadArgs) -> bool:
     """Whether a broken rule leaves nothing that further rules could be checked on."""
     return any(_signs(args)) or any(not problem.breakable for problem in _cluster(args))

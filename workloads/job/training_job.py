@@ -32,6 +32,7 @@ class TrainingJob:
     attends to all, 0: none.
     power_limit: watts a GPU may draw; memory_GBps: of its memory; 0: the GPU's own. compiled: torch.compile fuses what
     lies between products (Megatron-LM's own kernels always do). autocast: where nothing fuses it, norms are in 32 bits.
+    positions: tokens of a sequence that the model's own positions reach, 0: unknown; no time depends on it.
     whole_logits: each tensor-parallel rank gathers the logits of all words, as our trainer's; else it has its part.
     """
 
@@ -82,6 +83,7 @@ class TrainingJob:
     whole_logits: bool = False
     window: int = 0
     full_every: int = 0
+    positions: int = 0
 
     @property
     def tokens(self) -> int:

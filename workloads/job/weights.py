@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from workloads.job.training_job import TrainingJob
 
@@ -23,38 +24,56 @@ class StageWeights:
     matrices: frozenset[float]
 
 
+class StageKind(NamedTuple):
+    """All that decides which weights a stage has: layers without experts and with them, word vectors, a head."""
+
+    dense: int
+    experts: int
+    is_first: bool
+    is_last: bool
+
+
 def stage_sizes(job: TrainingJob) -> list[int]:
     """Layers of each chunk in order; chunk c lies on stage c modulo pp.
 
     Where the layers do not divide, embedding and head (or the head alone) stand in for a layer, as Megatron-LM's
     account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split have it; else the rest is spread.
     """
-    chunks = job.pp * job.vpp
+    return [*_sizes(job.layers, job.pp * job.vpp)]
+
+
+@lru_cache(maxsize=1 << 10)
+def _sizes(layers: int, chunks: int) -> tuple[int, ...]:
     for first, last in ((0, 0), (1, 1), (0, 1)):
-        each, rest = divmod(job.layers + first + last, chunks)
+        each, rest = divmod(layers + first + last, chunks)
         if not rest and each >= 1 and (chunks > 1 or not last):
             sizes = [each] * chunks
             sizes[0] -= first
             sizes[-1] -= last
-            return sizes
-    return [(at + 1) * job.layers // chunks - at * job.layers // chunks for at in range(chunks)]
+            return tuple(sizes)
+    return tuple((at + 1) * layers // chunks - at * layers // chunks for at in range(chunks))
+
+
+def kinds_of(job: TrainingJob) -> tuple[StageKind, ...]:
+    """The kind of each stage, in their order."""
+    return _kinds(job.layers, job.pp, job.vpp, job.leading_dense)
+
+
+@lru_cache(maxsize=1 << 10)
+def _kinds(layers: int, pp: int, vpp: int, leading: int) -> tuple[StageKind, ...]:
+    """The same; `leading` layers have no experts."""
+    found, begin = [(0, 0)] * pp, 0
+    for chunk, size in enumerate(_sizes(layers, pp * vpp)):
+        plain = max(0, min(begin + size, leading) - begin)
+        dense, experts = found[chunk % pp]
+        found[chunk % pp] = dense + plain, experts + size - plain
+        begin += size
+    return tuple(StageKind(*its, at == 0, at == pp - 1) for at, its in enumerate(found))
 
 
 def layers_of(job: TrainingJob, stage: int) -> tuple[int, int]:
     """Dense layers and layers with experts on a stage."""
-    return _of_stages(tuple(stage_sizes(job)), job.pp, job.leading_dense)[stage]
-
-
-@lru_cache(maxsize=1 << 10)
-def _of_stages(sizes: tuple[int, ...], stages: int, leading: int) -> list[tuple[int, int]]:
-    """The same of every stage, of the sizes of all chunks; `leading` layers have no experts."""
-    found, begin = [(0, 0)] * stages, 0
-    for chunk, size in enumerate(sizes):
-        plain = max(0, min(begin + size, leading) - begin)
-        dense, experts = found[chunk % stages]
-        found[chunk % stages] = dense + plain, experts + size - plain
-        begin += size
-    return found
+    return kinds_of(job)[stage][:2]
 
 
 def attention_matrices(job: TrainingJob) -> list[float]:

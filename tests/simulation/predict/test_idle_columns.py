@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from simulation import cli
+from simulation.predict.idle import idle_columns
 from simulation.predict.job_table import preset
 from tests.simulation.predict.calling import asked, refused
 
@@ -75,6 +77,31 @@ def test_a_column_is_without_effect_if_it_changes_no_row(capsys: pytest.CaptureF
     lines += [",".join([*LLAMA.values(), "H100", "8", cp, "a2a", "1"]) for cp in ("1", "2")]
     Path("rows.csv").write_text("\n".join(lines))
     assert asked(capsys, "predict", "--rows", "rows.csv", "--output", "out.csv")["without_effect"] == ["compile"]
+
+
+def test_a_sample_of_a_long_table_tells_which_columns_change_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [",".join([*LLAMA, "gpu", "gpus", "mbs", "compile"])]
+    lines += [",".join([*LLAMA.values(), "H100", "8", str(1 + at % 2), "1"]) for at in range(1000)]
+    Path("rows.csv").write_text("\n".join(lines))
+    words = ("predict", "--rows", "rows.csv", "--output", "out.csv")
+    found = asked(capsys, *words)
+    assert found["without_effect"] == ["compile"] and found["rows_tried"] == 100
+    assert cli.main([*words, "--force"]) == 0
+    assert "without effect (tried in 100 of 1000 rows): compile" in capsys.readouterr().out
+
+
+def test_a_column_is_tried_in_a_hundred_of_the_rows_that_have_it() -> None:
+    rows = [{"compile": "" if at % 2 else "1", "mbs": str(at)} for at in range(1, 1001)]
+    asked_of = list[str]()
+    found = idle_columns(["compile"], rows, lambda row: asked_of.append(row["mbs"]))
+    assert found == ["compile"] and len(set(asked_of)) == 100 and all(int(each) % 2 == 0 for each in asked_of)
+
+
+def test_mistakes_of_all_batches_and_lengths_of_a_pass_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(
+        capsys, "predict", "--model", "llama3_8b", *WORDS, "--phase", "prefill", "--mbs", "1,x", "--seq", "128,y,z"
+    )
+    assert [said.count(each) for each in ("mbs x: must", "seq y: must", "seq z: must")] == [1, 1, 1]
 
 
 def test_a_pass_takes_a_prompt_that_tensor_parallel_ranks_do_not_divide(capsys: pytest.CaptureFixture[str]) -> None:

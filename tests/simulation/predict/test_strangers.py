@@ -14,6 +14,7 @@ from simulation.predict import certainty, hugging_face
 from simulation.predict.iteration import BUCKET_BYTES, predict
 from simulation.predict.job_table import job_of, jobs_of, preset, read_job, read_rows
 from simulation.predict.machine import machine_of, machines, other_part
+from simulation.predict.pieces import PieceTimes
 from tests.simulation.predict.calling import asked
 from tests.simulation.predict.test_commands import MODEL, refused
 from tests.simulation.predict.test_counts import job
@@ -115,7 +116,9 @@ def test_a_models_own_configuration_is_read_as_its_preset(name: str, config: str
     """What transformers writes of a model whose sizes are its defaults."""
     import transformers
 
-    getattr(transformers, config)().save_pretrained(".")
+    # How far positions reach is no default, but of each model's own file.
+    reach = int(preset(name)["max_position_embeddings"])
+    getattr(transformers, config)(max_position_embeddings=reach).save_pretrained(".")
     ours = {**read_job(Path("config.json")), "gpu": "H200", "gpus": "8"}
     theirs = {**preset(name), "gpu": "H200", "gpus": "8"}
     described, known = (job_of({**row, "seq": "4096", "name": "x"}, "") for row in (ours, theirs))
@@ -339,6 +342,22 @@ def test_no_figure_of_a_random_job_is_implausible() -> None:
             continue
         more = predict(twice, machines()[its.gpu])
         assert its.dp == 1 or (more.ms > 0.8 * found.ms and more.memory.allocated <= 1.001 * held.allocated), said
+    assert compared > 100
+
+
+def test_jobs_that_share_the_times_of_their_pieces_are_predicted_as_each_alone() -> None:
+    known, compared = PieceTimes(), 0
+    for seed in samples(600, 6000):
+        draw = random.Random(seed)
+        # Of few models and sizes, so that pieces are often those of another layout.
+        row = {**drawn(seed), **preset(draw.choice(("llama3_8b", "mixtral_8x7b")))}
+        try:
+            its = job_of({**row, "gpu": draw.choice(("H100", "B200")), "seq": draw.choice(("2048", "8192"))}, "")
+        except InputProblems:
+            continue
+        alone = predict(its, machines()[its.gpu])
+        assert predict(its, machines()[its.gpu], known=known) == alone, (seed, row)
+        compared += 1
     assert compared > 100
 
 

@@ -21,6 +21,13 @@ _LATENT: Values = {
     "v_head_dim": 128, "moe_enable": True, "seq_length": 4096,
 }  # fmt: skip
 
+_POSITIONS = {
+    "llama_30b": 2048, "llama_65b": 2048, "llama2_7b": 4096, "llama3_8b": 8192, "llama3_70b": 8192,
+    "llama3_405b": 131072, "mixtral_8x7b": 32768, "mixtral_8x22b": 65536, "deepseek_v2_lite": 163840,
+    "deepseek_v2": 163840, "deepseek_v3": 163840, "qwen3_235b": 40960,
+}  # fmt: skip
+"""max_position_embeddings of their config.json, which of DeepSeek's and Llama-3.1's has their scaling in it."""
+
 MODELS: dict[str, Values] = {
     # Brown et al. 2020, table 2.1 (its 5140 for 13B is 40 heads of 128, here 5120).
     "gpt3_13b": {
@@ -140,7 +147,8 @@ def values(name: str, target: str = "csv", frame: str | None = None) -> Values:
     chosen = SAME.get(name, name)
     if chosen not in MODELS:
         raise ValueError(f"there is no model_size {name!r} in the dialect framework; there is {', '.join(MODELS)}")
-    found = {"model_name": chosen, **MODELS[chosen]}
+    own = {"max_position_embeddings": _POSITIONS[chosen]} if chosen in _POSITIONS else {}
+    found = {"model_name": chosen, **own, **MODELS[chosen]}
     dropped: set[str] = {"expert_tensor_parallel_size"} if target == "simai" else set()
     if frame in ("FSDP2", "DeepSpeed"):
         dropped |= DIVISION

@@ -55,6 +55,9 @@ def _known(args: WorkloadArgs, target: str) -> Iterator[str]:
 
 
 def _choices(args: WorkloadArgs) -> Iterator[str]:
+    if args.position_embedding == "learned_absolute" and args.seq_length > args.max_position_embeddings:
+        most = args.max_position_embeddings
+        yield f"seq_length {args.seq_length}: at most max_position_embeddings {most}, which learned_absolute embeds"
     for name, allowed in CHOICES.items():
         value = getattr(args, name)
         if value not in allowed:
