@@ -114,7 +114,7 @@ class Builder:
         columns.in_count.extend(counts)
         columns.late.extend(self._late(colours))
         its = zip(colours, hops, strict=True)
-        columns.parents.extend([self._parents(number, colour, hop) if hop.parents else () for colour, hop in its])
+        columns.parents.extend([self._parents(number, colour, hop) for colour, hop in its])
         columns.issued.extend([int(sender != NOBODY) for sender in senders])
         for place, sender in enumerate(senders, first):
             if sender != NOBODY:
@@ -125,6 +125,8 @@ class Builder:
         return [self.classes.late.get(self.classes.first_hop[colour], 0.0) for colour in colours]
 
     def _parents(self, number: int, colour: int, hop: Hop) -> Sequence[tuple[int, int]]:
+        if not hop.parents:
+            return ()
         of_hop, places, own = self.classes.likeness.hops, self.hops[number], self.classes.first_hop[colour]
         parents = sorted({(of_hop[own + behind], shift) for behind, shift in hop.parents})
         return [(places[parent], shift) for parent, shift in parents]
