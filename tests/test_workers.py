@@ -126,7 +126,10 @@ def test_a_worker_begins_with_its_share_of_what_is_collected(tmp_path: Path, mon
     names = [f"test_share_{number}" for number in range(5)]
     for name in names:
         (tmp_path / f"{name}.py").write_text("")
-    hook = SimpleNamespace(pytest_ignore_collect=lambda collection_path, config: collection_path.stem == names[0])
+    (tmp_path / "apart").mkdir()
+    (tmp_path / "apart/test_share_apart.py").write_text("")
+    ignored = ("apart", names[0])
+    hook = SimpleNamespace(pytest_ignore_collect=lambda collection_path, config: collection_path.stem in ignored)
     config = SimpleNamespace(hook=hook, args=[str(tmp_path)], invocation_params=SimpleNamespace(dir=Path.cwd()))
     session = cast(pytest.Session, SimpleNamespace(config=config))
     Workers(None).pytest_collection(session)

@@ -95,8 +95,9 @@ class Workers:
             return
         folders = [config.invocation_params.dir / argument for argument in config.args]
         found = sorted(file for folder in folders for file in folder.rglob("test_*.py") if file.is_relative_to(ROOT))
-        ignored = config.hook.pytest_ignore_collect
-        files = [file for file in found if not ignored(collection_path=file, config=config)]
+        ignores = functools.cache(lambda path: config.hook.pytest_ignore_collect(collection_path=path, config=config))
+        folders_of = {file: [file, *(each for each in file.parents if each.is_relative_to(ROOT))] for file in found}
+        files = [file for file, within in folders_of.items() if not any(map(ignores, within))]
         number = int(str(given["workerid"]).removeprefix("gw")) % int(given["workercount"])
         import_first(share(files, number, int(given["workercount"])), ROOT)
 

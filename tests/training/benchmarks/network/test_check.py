@@ -135,10 +135,12 @@ def _unseen(patch: pytest.MonkeyPatch, dtype: torch.dtype, ranks: int) -> list[s
     return found
 
 
-BY_DAY = [(each, 3) for each in (torch.bfloat16, torch.float8_e5m2, torch.int8, torch.uint8)]
+DTYPES = (torch.bfloat16, torch.float8_e5m2, torch.int8, torch.uint8)
+BY_DAY = [(dtype, 3) for dtype in DTYPES] + [(torch.int8, 16)]
+BY_NIGHT = [pytest.param(dtype, 16, marks=pytest.mark.nightly) for dtype in DTYPES if dtype != torch.int8]
 
 
-@pytest.mark.parametrize(("dtype", "ranks"), [*BY_DAY, (torch.int8, 16)], ids=str)
+@pytest.mark.parametrize(("dtype", "ranks"), [*BY_DAY, *BY_NIGHT], ids=str)
 def test_no_mistake_passes(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, ranks: int) -> None:
     assert _unseen(monkeypatch, dtype, ranks) == []
 

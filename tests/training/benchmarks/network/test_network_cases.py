@@ -105,7 +105,6 @@ def test_pairs_on_rails_name_the_rail_read_the_topology_and_send_both_ways(tmp_p
     assert [step["round"] for step in steps] == ["pairs 1", "pairs 1, back"]
 
 
-@pytest.mark.nightly
 def test_pairs_on_rails_refuse_a_topology_without_their_hosts(tmp_path: Path) -> None:
     table = tmp_path / "racks.csv"
     table.write_text("host,rack\nelsewhere,a\n")
