@@ -191,7 +191,7 @@ def judged(
 def _untold(health: HostHealth) -> Iterator[Found]:
     for what, why in health.of("cannot", 2):
         is_part = what == "largest frame" and "frame" in health.lines  # of one peer; others were reached
-        action = "look whether its server answers" if what.startswith("file system of ") else INSTALL
+        action = "look whether its server answers" if why == "no answer" else INSTALL
         yield what, why, "an answer", action, "in part" if is_part else "not seen"
     for what, why in health.of("blind", 2):
         yield what, why, "an answer", INSTALL, "blind"
