@@ -123,6 +123,16 @@ def format_size(size: int) -> str:
     return str(size)
 
 
+def readable_bytes(size: int) -> str:
+    """A number of bytes in the largest power of 1024 that is not greater than it."""
+    amount, unit = float(size), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{amount:.4g} {unit}"
+
+
 def _expand(part: str) -> Iterator[int]:
     match = _RANGE.fullmatch(part)
     if match is None:

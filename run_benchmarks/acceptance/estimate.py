@@ -81,11 +81,12 @@ def in_words(found: dict[str, Estimate], hosts: int, budget_s: float) -> str:
     """The whole time, that of each rung with its source, and whether the budget may not suffice."""
     total = sum(each.seconds for each in found.values())
     parts = ", ".join(f"{rung} {about(each.seconds)} ({_how(each)})" for rung, each in found.items())
-    over = (
-        [words("the budget of {time} may not suffice: rungs are shrunk", time=about(budget_s))]
-        if total > budget_s
-        else []
-    )
+    over = []
+    if total > budget_s:
+        said = "the budget of {time} may not suffice"
+        if any(rung != HEALTH for rung in found):
+            said = "the budget of {time} may not suffice: rungs are shrunk"
+        over = [words(said, time=about(budget_s))]
     first = words(
         "About {time} on {n} host: {parts}" if hosts == 1 else "About {time} on {n} hosts: {parts}",
         time=about(total),

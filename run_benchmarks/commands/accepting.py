@@ -488,8 +488,9 @@ def _record(
     good = sorted(steady, key=lambda host: states[host] != "accepted")
     vendor = vendors.load(climb.vendor)
     listed = [DrainRecord(host=host, reasons=said) for host, said in drain.items()]
-    if climb.measured:
-        options = [*options, "--against", str((folder / ACCEPT_FILE).resolve())]
+    levels = folder / ACCEPT_FILE if climb.measured or climb.measured_cases else against
+    if levels:
+        options = [*options, "--against", str(levels.resolve())]
 
     def again(host: str) -> str:
         beside = ",".join([host, *alike_first(good, [host], climb.kinds, GOOD_BESIDE)])

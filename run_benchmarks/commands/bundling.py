@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from common.summary import Summary
+from common.units import readable_bytes
 from common.whole_files import refuse_terminal
 from run_benchmarks.commands.options import DEFAULT_TEST
 from run_benchmarks.commands.run_reference import case_of, loaded
@@ -22,6 +23,6 @@ def run(arguments: argparse.Namespace) -> Summary:
     file = arguments.output or Path(f"{packed.record.run_id}-{found.folder}.tar.gz")
     refuse_terminal(file, "an archive")
     names, size = bundle(packed, found, file)
-    megabytes = f"{size / 1e6:.1f} MB"
-    said = words("{n} files, {size}. Read it before you send it: host names stay", n=len(names), size=megabytes)
+    shown = readable_bytes(size)
+    said = words("{n} files, {size}. Read it before you send it: host names stay", n=len(names), size=shown)
     return Summary(f"{file}: {said}", {"file": str(file), "bytes": size, "files": names})

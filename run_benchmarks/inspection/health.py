@@ -28,6 +28,7 @@ from vendors.health import Found, HealthCheck, HostHealth, Severity, is_below
 SECONDS = 180.0
 """More than a sound host and one tool that hangs take."""
 WARN_PERCENT, FULL_PERCENT = 95.0, 99.0
+INSTALL = "install the tool or give permission"
 FREE_SOME, MOUNT_AGAIN = "free some", "look for disk errors in the kernel log; check and mount again"
 LEAST_FILES = 4096
 SHOWN, MOST_CHARACTERS = 3, 160
@@ -190,9 +191,10 @@ def judged(
 def _untold(health: HostHealth) -> Iterator[Found]:
     for what, why in health.of("cannot", 2):
         is_part = what == "largest frame" and "frame" in health.lines  # of one peer; others were reached
-        yield what, why, "an answer", "install the tool or give permission", "in part" if is_part else "not seen"
+        action = "look whether its server answers" if why == "no answer" else INSTALL
+        yield what, why, "an answer", action, "in part" if is_part else "not seen"
     for what, why in health.of("blind", 2):
-        yield what, why, "an answer", "install the tool or give permission", "blind"
+        yield what, why, "an answer", INSTALL, "blind"
 
 
 def _kernel_log(health: HostHealth, checks: Iterable[HealthCheck]) -> Iterator[Found]:

@@ -18,34 +18,57 @@ LASTING = "read-only|fallen off the bus| ue |ncorrect"
 _GRAVE = f"{LASTING}|hardware error"  # not to be lost among many lines
 MODULES = ("mlx5_core", "ib_core", "efa", "irdma", "bnxt_re")
 FILE_SYSTEMS = r"""
-looked=
-for folder; do
-  if [ "$folder" = -- ]; then break; fi
-  while [ -n "$folder" ] && [ ! -d "$folder" ]; do # not made yet: the nearest folder above it
-    case $folder in */*) folder=${folder%/*} ;; *) folder= ;; esac
+of_folder() { # its number and name; ends where a command does not answer: the next would not, either
+  folder=$2
+  while [ -n "$folder" ]; do # not made yet: the nearest folder above it
+    timeout -s KILL 5 sh -c '[ -d "$1" ]' sh "$folder"
+    case $? in 0) break ;; 124 | 137) return ;; esac
+    case $folder in */?*) folder=${folder%/*} ;; *) folder= ;; esac
   done
   : "${folder:=/}"
-  case $looked in *":$folder:"*) continue ;; esac
-  looked=$looked:$folder:
-  options=$(timeout 5 findmnt -nro OPTIONS -T "$folder" 2>/dev/null) ||
-    say cannot "mount options of $folder	no findmnt, or no answer"
+  say "$1	folder" "$folder"
+  options=$(timeout -s KILL 5 findmnt -nro OPTIONS -T "$folder")
+  case $? in
+    0) ;;
+    124 | 137) return ;;
+    *) say "$1	cannot" "mount options of $folder	no findmnt, or no answer" ;;
+  esac
   case $folder,$options, in
     /,ro,* | /,*,ro,*) state=image ;; # an operating system that is an image: its root is always full and never written
     *,ro,* | *,emergency_ro,*) state=readonly ;;
     *) state= ;;
   esac
-  if [ -n "$state" ]; then say "$state" "$folder"; fi
+  if [ -n "$state" ]; then say "$1	$state" "$folder"; fi
   for kind in k:space i:inodes; do
-    timeout 5 df "-P${kind%:*}" "$folder" 2>/dev/null |
-      awk -v kind="${kind#*:}" -v name="$folder" -v state="$state" 'NR == 2 {told = 1
-        if (kind == "space") print "device\t" name "\t" $1
-        if (!state) print kind "\t" name "\t" $2 "\t" $4}
-        END {exit !(told || state || kind == "inodes")}' || say cannot "space of $folder	no answer of df"
+    told=$(timeout -s KILL 5 df "-P${kind%:*}" "$folder")
+    case $? in 124 | 137) return ;; esac
+    printf '%s\n' "$told" |
+      awk -v number="$1" -v kind="${kind#*:}" -v name="$folder" -v state="$state" 'NR == 2 {told = 1
+        if (kind == "space") print number "\tdevice\t" name "\t" $1
+        if (!state) print number "\t" kind "\t" name "\t" $2 "\t" $4}
+        END {exit !(told || state || kind == "inodes")}' || say "$1	cannot" "space of $folder	no answer of df"
   done
-done
+  say "$1" answered
+}
+{
+  exec 2>/dev/null # "2>" beside a function's call leaves a copy open, for whose end the look would wait
+  number=0
+  for folder; do
+    if [ "$folder" = -- ]; then break; fi
+    number=$((number + 1))
+    of_folder "$number" "$folder" &
+  done
+} | timeout 15 cat | awk -F '\t' '
+  BEGIN {while (++count < ARGC && ARGV[count] != "--") name[count] = ARGV[count]; ARGC = 1}
+  $2 == "answered" {answered[$1]; next}
+  $2 == "folder" {name[$1] = $3; next}
+  {number = $1; sub(/^[0-9]+\t/, ""); lines[number] = lines[number] $0 "\n"}
+  END {for (number = 1; number < count; number++) if (!told[name[number]]++) {
+    printf "%s", lines[number]
+    if (!(number in answered)) print "cannot\tfile system of " name[number] "\tno answer"}}' "$@"
 """
 """Prints the device of each folder's file system (arguments up to "--"), and `image`, `readonly`, or space and inodes,
-whole and free. A dead mount costs each command its time.
+whole and free. All folders are asked at once, and nothing waits for a command on a dead mount, which no signal may end.
 """
 SAY = r"""say() { printf '%s\t%s\n' "$1" "$2"; }"""
 # Arguments: what stands before /sys and /proc ("" on a host), folders whose file systems are looked at; "--", names to

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from common.shortening import shortened
+from run_benchmarks.errors import DeadlineError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.inspection.health import parsed
 from run_benchmarks.inspection.health_script import FILE_SYSTEMS, SAY
@@ -58,29 +59,31 @@ shift 3
 
 @dataclass(frozen=True, kw_only=True)
 class HostActivity:
-    """Result of one look: the host's time (s), in words whose tasks run there and which runs started there, and the
-    file systems by folder.
+    """Result of one look: the host's time (s), in words whose tasks run there and which runs started there, the file
+    systems by folder, and in words what of them is not known. late: why other runs may be missing, or "".
     """
 
     host_s: int
     running: tuple[str, ...]
     begun: tuple[str, ...]
     stored: Mapping[str, FileSystem]
+    unstored: tuple[str, ...]
+    late: str
 
 
 def look(
     host: Host, plan: Plan, runtime: Runtime, since_s: int | None = None, folders: Sequence[str] = ()
 ) -> HostActivity:
     """Look at a host and the file systems of folders. Claims of master ports count from `since_s` on, in seconds of the
-    host's clock; None: not at all.
+    host's clock; None: not at all. What a host told before the deadline counts.
 
     Raises:
         HostError: the host does not answer.
     """
     since = str(1 << 62 if since_s is None else since_s)
     words = ["sh", "-c", SCRIPT, "sh", plan.key, plan.ports_dir_host, since, *folders]
-    text = host.run(words, deadline=SECONDS, check=False).stdout
-    lines = text.splitlines()
+    text, late = _told(host, words)
+    lines, told = text.splitlines(), parsed(text)
     times = [line[4:] for line in lines if line.startswith("now ") and line[4:].isdecimal()]
     claims = [found for line in lines if (found := CLAIM.fullmatch(line))]
     return HostActivity(
@@ -90,8 +93,20 @@ def look(
             *few(list(_processes(lines)), "kinds of processes"),
         ),
         begun=few([f"run {found[1]} claimed master port {found[2]}" for found in claims], "claims of master ports"),
-        stored=states_in(parsed(text)),
+        stored=states_in(told),
+        unstored=few([f"{what}: {why}" for what, why in told.of("cannot", 2)], "answers"),
+        late=late,
     )
+
+
+def _told(host: Host, words: Sequence[str]) -> tuple[str, str]:
+    """The whole lines that a command prints before the deadline, and why there are no more, or ""."""
+    try:
+        return host.run(words, deadline=SECONDS, check=False).stdout, ""
+    except DeadlineError as error:
+        if not error.output.startswith("now "):
+            raise
+        return error.output.rpartition("\n")[0], f"not all within {SECONDS:g} s"
 
 
 def few(words: Sequence[str], kind: str) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from run_benchmarks.state.context import RunningNode
 MONITOR_FILE = "monitor.jsonl"
 # Foreign load: at least this fraction of the cores, and at least half a core.
 FOREIGN_SHARE, FOREIGN_CORES = 0.05, 0.5
-OTHER_RUNS = "other runs"  # begins what could not be seen of them
+OTHER_RUNS, FILE_SYSTEMS = "other runs", "file systems"  # begins what could not be seen of them
 BESIDE = "at the same time"  # cases that share the network with this one
 SHORTEST_S = 5.0  # samples arrive once a second: over less time their edges weigh too much
 BUSY_LOAD = 0.5  # runnable tasks per core
@@ -46,6 +46,7 @@ class Neighbourhood:
         result = for_each(nodes, self._look, reads_hosts=True)
         self._before, self._before_ms = result.succeeded, _now_ms()
         self.unseen += [f"{OTHER_RUNS} and file systems before the start: {each}" for each in result.failed.values()]
+        self.unseen += _unseen(self._before, "before the start")
 
     def look_after(self, nodes: Mapping[str, RunningNode], left: Iterable[str]) -> None:
         """Look at every reachable host on which nothing of the round may still run (`left`)."""
@@ -58,6 +59,7 @@ class Neighbourhood:
             for name in nodes
             if name not in self._after
         ]
+        self.unseen += _unseen(self._after, "after the end")
 
     def _look(self, node: RunningNode, since_s: int | None = None) -> HostActivity:
         plan = self._plan
@@ -80,6 +82,15 @@ class Neighbourhood:
                 seen[words] = (seen.get(words, (self._after_ms, 0))[0], self._after_ms)
             for words, (first, last) in seen.items():
                 yield Remark(kind="another run", host=host, detail=words, from_ms=first, to_ms=last)
+
+
+def _unseen(looks: Mapping[str, HostActivity], when: str) -> Iterator[str]:
+    """Sentences on what hosts that answered did not tell."""
+    for name, found in looks.items():
+        if found.late:
+            yield f"{OTHER_RUNS} and file systems {when}: {name}: {found.late}"
+        for each in found.unstored:
+            yield f"{FILE_SYSTEMS} {when}: {name}: {each}"
 
 
 def integrity(

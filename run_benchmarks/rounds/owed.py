@@ -9,7 +9,7 @@ from run_benchmarks.errors import ClusterDynoError, CollectError, ConnectError, 
 from run_benchmarks.results.records import RoundRecord
 from run_benchmarks.results.remarks import Integrity
 from run_benchmarks.rounds.collect import recorded_output
-from run_benchmarks.rounds.integrity import OTHER_RUNS
+from run_benchmarks.rounds.integrity import FILE_SYSTEMS, OTHER_RUNS
 from run_benchmarks.state.context import RunningNode
 
 
@@ -52,7 +52,7 @@ def with_recorded(record: RoundRecord, recorded: RoundRecord) -> RoundRecord:
     then, now = recorded.integrity, record.integrity
     if then is not None and now is not None:
         new = [remark for remark in now.remarks if remark not in then.remarks]
-        unseen = [each for each in then.unwatched if each.startswith(OTHER_RUNS)]
+        unseen = [each for each in then.unwatched if each.startswith((OTHER_RUNS, FILE_SYSTEMS))]
         update["integrity"] = Integrity(remarks=[*then.remarks, *new], unwatched=[*unseen, *now.unwatched])
     return record.model_copy(update=update)
 

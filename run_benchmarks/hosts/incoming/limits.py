@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from common.units import readable_bytes
+
 GIB = 1 << 30
 MAX_COLLECT_BYTES = 16 * GIB
 MAX_COLLECT_FILES = 20_000
@@ -41,13 +43,3 @@ class CollectLimits:
     def too_many_files(self) -> EnoughError:
         """The error of an archive with too many members."""
         return EnoughError(f"there are more files than MAX_COLLECT_FILES ({self.max_files})")
-
-
-def readable_bytes(size: int) -> str:
-    """A number of bytes in the largest power of 1024 that is not greater than it."""
-    amount, unit = float(size), "bytes"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024:
-            break
-        amount, unit = amount / 1024, larger
-    return f"{amount:.4g} {unit}"

@@ -14,9 +14,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from common.units import readable_bytes
 from run_benchmarks.errors import DeadlineError, HostError, LinkLostError, TooSlowError
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.hosts.incoming.limits import CollectLimits, EnoughError, readable_bytes
+from run_benchmarks.hosts.incoming.limits import CollectLimits, EnoughError
 from run_benchmarks.hosts.incoming.names import UnfitNameError, named, parts_of
 from run_benchmarks.hosts.incoming.tar_stream import ArchiveError, TarStream
 

@@ -223,6 +223,27 @@ def test_a_host_is_tested_again_beside_good_hosts_of_its_own_kind(tmp_path: Path
     assert command.split("--hosts ")[1].split()[0] == "n3,n1,n2,n4", "hosts in doubt are the last to compare with"
 
 
+@pytest.mark.parametrize("measured", ["measured", "measured_cases", ""])
+def test_a_host_is_tested_again_against_what_its_peers_measured_by_any_rung_or_what_was_recorded_before(
+    tmp_path: Path, measured: str
+) -> None:
+    """A rung of the network alone measures cases, and no device test."""
+    level = Usual(unit="GB/s", median=40.0, scatter=0.4, devices=1)
+    case = CaseLevels(hosts=2, ranks=8, settings="", kinds="H100", figures={"busbw of 64M": level})
+    levels: dict[str, Any] = {"measured": {"": {"matmul": level}}, "measured_cases": {"ACCEPT_PAIRS": case}}
+    climb: Any = SimpleNamespace(
+        rungs=[RungRecord(rung="network", verdict="fail", hosts=["n0", "n1"], out={"n1": ["slow"]})],
+        kinds={}, nproc=8, missed={}, ready=False, vendor="cpu", proofs=[], left=["n0"],
+        states=lambda: {"n0": "accepted", "n1": "out"}, warned=SimpleNamespace(records=list, left_out=0),
+        **{name: levels[name] if name == measured else {} for name in levels},
+    )  # fmt: skip
+    own, earlier = tmp_path / "accept.json", tmp_path / "earlier.json"
+    (command,) = _record(climb, tmp_path, ["--rungs", "network"], 0.0, earlier).again.values()
+    assert command.endswith(f"--rungs network --against {own if measured else earlier}")
+    (alone,) = _record(climb, tmp_path, [], 0.0, None).again.values()
+    assert ("--against" in alone) == bool(measured)
+
+
 def test_the_page_has_the_levels_of_network_and_training(tmp_path: Path) -> None:
     level = Usual(unit="GB/s", median=40.0, scatter=0.4, devices=1)
     case = CaseLevels(hosts=16, ranks=8, settings="", kinds="H100", figures={"busbw of 64M": level})

@@ -90,6 +90,8 @@ def test_the_budget_is_compared_before_anything_runs() -> None:
     said = in_words(found, 64, 1800)
     assert said == "About 10 min on 64 hosts: single 100 s (estimate), whole 8 min (accept1)"
     assert in_words(found, 64, 300).endswith("; the budget of 5 min may not suffice: rungs are shrunk")
+    alone = {"health": Estimate(seconds=40, source="estimate")}
+    assert in_words(alone, 64, 30).endswith("; the budget of 30 s may not suffice"), "health has no shorter form"
     assert about(119.6) == "120 s" and about(120) == "2 min"
 
 

@@ -187,7 +187,8 @@ def test_a_bundle_holds_one_case_without_its_secrets_or_another_case(tmp_path: P
     (folder / "OTHER").mkdir()
     (folder / "OTHER" / "round.json").write_text("{}")
     output = tmp_path / "case.tar.gz"
-    assert call("bundle", str(folder), "PAIRS", "--output", str(output)).exit_code == 0
+    packed = call("bundle", str(folder), "PAIRS", "--output", str(output))
+    assert packed.exit_code == 0 and f" files, {output.stat().st_size / 1024:.4g} KiB. " in packed.stdout
     time.sleep(1.1)  # an archive says whole seconds
     assert call("bundle", str(folder), "PAIRS", "--output", str(output)).exit_code == 0, "the same again"
     with tarfile.open(output) as archive:

@@ -316,6 +316,13 @@ def test_what_a_host_makes_up_is_passed_over(line: str) -> None:
     assert said({"n0": parsed(f"{line}\nend\tok\n")}) == {}
 
 
+def test_a_mount_that_does_not_answer_needs_its_server_and_no_tool() -> None:
+    told = "cannot\tfile system of /x\tno answer\ncannot\tspace of /y\tno answer of df\nend\tok\n"
+    actions = {found[0]: found[3] for _, found in judged({"n0": parsed(told)})}
+    assert actions["file system of /x"] == "look whether its server answers"
+    assert actions["space of /y"] == "install the tool or give permission"
+
+
 def test_a_root_that_is_an_image_is_neither_full_nor_damaged_and_a_data_path_that_is_read_only_is(
     tmp_path: Path,
 ) -> None:

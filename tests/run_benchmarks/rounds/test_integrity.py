@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from protocol.node_record import NodeExit
-from run_benchmarks.errors import LinkLostError
+from run_benchmarks.errors import DeadlineError, LinkLostError
 from run_benchmarks.hosts.base import Completed
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.inspection.facts import MachineIdentity
@@ -27,6 +27,7 @@ from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.remarks import Integrity, Remark, in_lines
 from run_benchmarks.results.summary import case_rows
 from run_benchmarks.rounds.integrity import MAX_REMARKS, Neighbourhood, integrity
+from run_benchmarks.rounds.owed import with_recorded
 from run_benchmarks.rounds.watch import Watch
 from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.runtimes.process import ProcessRuntime
@@ -197,6 +198,37 @@ def test_a_host_s_answer_to_the_look_ends_nothing(plan: Plan, monkeypatch: pytes
     answer = Completed(argv=(), stdout=f"{said}\n", stderr="", exit_code=0, seconds=0.1)
     monkeypatch.setattr(host, "run", lambda *_, **__: answer)
     assert look(host, plan, ProcessRuntime(), 5).host_s < 10**12
+
+
+def test_what_a_host_told_before_the_deadline_counts_and_that_it_is_not_all_is_said(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = "now 5\nprocess 3 47 torchrun root\ncannot\tspace of /x\tno answer of df\nprocess 1 4 torchrun pe"
+
+    def late(argv: Sequence[str], **_: object) -> Completed:
+        raise DeadlineError("localhost", argv, 30.0, output)
+
+    disturbed = node(tmp_path, "localhost")
+    monkeypatch.setattr(disturbed.host, "run", late)
+    hood = Neighbourhood(plan, ProcessRuntime())
+    hood.look_before({"localhost": disturbed})
+    hood.look_after({"localhost": disturbed}, left=())
+    assert [remark.detail for remark in hood.remarks()] == ["root: 3 processes, such as 47 torchrun"]
+    assert hood.unseen == [
+        sentence
+        for when in ("before the start", "after the end")
+        for sentence in (
+            f"other runs and file systems {when}: localhost: not all within 30 s",
+            f"file systems {when}: localhost: space of /x: no answer of df",
+        )
+    ]
+    record = round_record(tmp_path, integrity=Integrity(unwatched=hood.unseen))
+    later = with_recorded(record.model_copy(update={"integrity": Integrity()}), record)
+    assert later.integrity == record.integrity, "a later collection keeps what only the looks could tell"
+    output = ""
+    silent = Neighbourhood(plan, ProcessRuntime())
+    silent.look_before({"localhost": disturbed})
+    assert silent.unseen[0].endswith("did not end within 30 s and was killed")
 
 
 def test_somebody_elses_torchrun_and_claims_are_seen(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from protocol.finding import PartFinding
 from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.inspection.neighbours import look
 from run_benchmarks.inspection.storage import FULL, FileSystem, storage_findings
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.drain import drain_list
@@ -136,6 +138,34 @@ def test_a_shared_file_system_drains_none_of_those_that_mount_it(
     tell(device=device)
     ((one,),) = rounds_of(plan, tmp_path, lambda: tell(space=0, device=device))
     assert (one.severity, one.drained_hosts) == ("fault", ())
+
+
+@pytest.mark.parametrize("command", ["sh -c", "df"])
+def test_a_dead_mount_hides_neither_other_runs_nor_other_file_systems(
+    plan: Plan, tmp_path: Path, tell: Tell, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """The look at its folder is not killed by any signal, or what asks for its space is killed for its time."""
+    dead, waiting, timeout = tmp_path / "dead", tmp_path / "waiting", tmp_path / "bin/timeout"
+    claims = tmp_path / ".clusterdyno/ports"
+    for folder in (dead, claims):
+        folder.mkdir(parents=True)
+    (claims / f"{os.uname().nodename}-29501").write_text("run19990101000000-abc")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    hangs = "exit 137" if command == "df" else f"echo $$ >{waiting}; exec sleep 600"
+    others = """'{print} $2 == "answered" && ++count == 2 {exit}'"""
+    timeout.write_text(
+        f'#!/bin/sh\ncase $* in "15 cat") exec awk {others} ;; "-s KILL 5 {command} "*dead) {hangs} ;; esac\n'
+        'shift 3; exec "$@"\n'
+    )
+    timeout.chmod(0o755)
+    try:
+        found = look(LocalHost("localhost"), plan, ProcessRuntime(), 0, ["/", str(dead), "/tmp"])
+    finally:
+        if waiting.exists():
+            os.kill(int(waiting.read_text()), signal.SIGKILL)
+    assert found.begun == ("run run19990101000000-abc claimed master port 29501",)
+    assert found.stored == {folder: FileSystem("/dev/x", "") for folder in ("/", "/tmp")}
+    assert (found.unstored, found.late) == ((f"file system of {dead}: no answer",), "")
 
 
 def test_hosts_on_which_something_may_still_run_are_not_asked_again(plan: Plan, tmp_path: Path, tell: Tell) -> None:
