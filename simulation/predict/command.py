@@ -127,7 +127,7 @@ def run(arguments: argparse.Namespace) -> Summary:
 
 
 class _Told(NamedTuple):
-    """What of an answer is told to a person, and to a program."""
+    """A part of an answer: lines for a person, and data for a program."""
 
     lines: list[str]
     data: dict[str, JsonValue]

@@ -73,7 +73,7 @@ def _text(found: Ranking, best: Sequence[Prediction], machine: Machine, price: f
 
 
 def _notes(job: TrainingJob) -> list[str]:
-    """What holds of all layouts."""
+    """Notes that hold of all layouts."""
     return [past] if (past := past_positions(job.name, job.seq, job.positions)) else []
 
 
