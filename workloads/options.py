@@ -17,6 +17,7 @@ from workloads.job import presets
 from workloads.job.errors import ParameterError
 from workloads.job.parameters import (
     COLLECTIVE,
+    DECODE,
     DEEPSPEED_DEFAULTS,
     DEFAULTS,
     FRAMES,
@@ -266,10 +267,14 @@ def note_idle(
 
 
 def note_positions(given: Collection[str], args: WorkloadArgs) -> None:
-    """Warn on stderr of a sequence past the positions of a ready-made model, or those that are `given`."""
-    is_known = args.model_name in models.NAMES or "max_position_embeddings" in given
-    name, limit = args.model_name or "the model", args.max_position_embeddings
-    if is_known and (said := past_positions(name, args.seq_length, limit)):
+    """Warn on stderr of a sequence, or the token after it, past the positions that are `given`, else those of the
+    ready-made model of its name: a job that says nothing of them has our default, which no model is known to have.
+    """
+    limit = args.max_position_embeddings
+    if "max_position_embeddings" not in given:
+        limit = models.values(args.model_name)["max_position_embeddings"] if args.model_name in models.NAMES else 0
+    tokens = args.seq_length + (args.phase == DECODE)
+    if said := past_positions(args.model_name or "the model", tokens, limit):
         print(f"warning: {said}", file=sys.stderr)
 
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from common.command_line import new_path
 from common.errors import MistakeList, input_problem
@@ -13,7 +13,8 @@ from common.summary import JsonValue, Summary, counted
 from common.whole_files import STDOUT, write_all, write_whole
 from simulation.common.dialect import DEFAULT_DIALECT
 
-if TYPE_CHECKING:  # the start of the command needs neither
+if TYPE_CHECKING:  # the start of the command needs none of them
+    from simulation.predict.idle import Tried
     from simulation.predict.machine import Machine
     from simulation.predict.network import Network
     from workloads.job.training_job import TrainingJob
@@ -97,7 +98,7 @@ def add_layout(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Summary:
     """Predict one job, or each row of a table of jobs."""
     from simulation.predict import report
-    from simulation.predict.idle import MOST_TRIED, figures_of, idle_columns
+    from simulation.predict.idle import figures_of, idle_columns
     from simulation.predict.iteration import predict
     from simulation.predict.job_table import carried, jobs_of, read_rows
     from simulation.predict.pieces import PieceTimes
@@ -120,16 +121,28 @@ def run(arguments: argparse.Namespace) -> Summary:
     errors = report.families(rows, predictions)
     said = f"{'stdout' if output == STDOUT else output}: {counted(len(rows), 'job')} predicted"
     idle = idle_columns([*rows[0]], rows, lambda row: figures_of(row, machines, pieces))
-    tried = min(len(rows), MOST_TRIED)
-    told = [*_without_effect(carried(rows)), *_without_effect(idle, f" (tried in {tried} of {len(rows)} rows)")]
-    text = "\n".join([said, *told, *([report.families_text(errors)] if errors else [])])
-    data: dict[str, JsonValue] = {"file": str(output), "rows": len(rows), "errors": errors, "rows_tried": tried}
-    return Summary(text, {**data, "without_effect": [*carried(rows), *idle]})
+    told = _without_effect(idle, carried(rows))
+    text = "\n".join([said, *told.lines, *([report.families_text(errors)] if errors else [])])
+    return Summary(text, {"file": str(output), "rows": len(rows), "errors": errors, **told.data})
 
 
-def _without_effect(columns: Collection[str], how: str = "") -> list[str]:
-    """A line of the columns that change nothing, if there are any, and how they were found."""
-    return [f"without effect{how}: {', '.join(columns)}"] if columns else []
+class _Told(NamedTuple):
+    """A part of an answer: lines for a person, and data for a program."""
+
+    lines: list[str]
+    data: dict[str, JsonValue]
+
+
+def _without_effect(idle: "Mapping[str, Tried]", known: Sequence[str] = ()) -> _Told:
+    """The columns that change nothing: those that are known to, and those tried in all layouts; of a sample, apart."""
+    sampled = {key: its for key, its in idle.items() if its.tried < its.layouts}
+    sure = [*known, *(key for key in idle if key not in sampled)]
+    lines = [f"without effect: {', '.join(sure)}"] if sure else []
+    if sampled:
+        each = ", ".join(f"{key} (tried in {its.tried} of {its.layouts} layouts)" for key, its in sampled.items())
+        lines.append(f"without effect in a sample: {each}")
+    counts: dict[str, JsonValue] = {key: its._asdict() for key, its in sampled.items()}
+    return _Told(lines, {"without_effect": [*sure], "without_effect_in_sample": counts})
 
 
 def _one(arguments: argparse.Namespace) -> Summary:
@@ -155,9 +168,9 @@ def _one(arguments: argparse.Namespace) -> Summary:
     row = described_row(arguments)
     pieces = PieceTimes()
     idle = idle_columns(_given(arguments), [row], lambda its: figures_of(its, {job.gpu: machine}, pieces))
-    told = (*(against.sentence(found, its) for its in held), *_without_effect(idle))
-    text = "\n".join([report.text(found), *told])
-    data = {**report.data(found), "without_effect": [*idle]}
+    told = _without_effect(idle)
+    text = "\n".join([report.text(found), *(against.sentence(found, its) for its in held), *told.lines])
+    data = {**report.data(found), **told.data}
     if network:
         data["network"] = {"file": str(network.path), "level": network.level}
         text += f"\nbetween servers: {network.path}, {network.level}, {network.nic_gbps:g} GB/s a GPU"
@@ -189,15 +202,15 @@ def _inference(arguments: argparse.Namespace) -> Summary:
     mistakes.check()
     found = [inference.one_pass(job, machines()[job.gpu], phase) for phase in phases for job in jobs]
     lines = [inference.text([each for each in found if each.phase == phase]) for phase in phases]
-    idle = _idle_of_passes(arguments, rows, phases)
-    text = "\n".join([*lines, *_without_effect(idle)])
+    told = _idle_of_passes(arguments, rows, phases)
+    text = "\n".join([*lines, *told.lines])
     files = []
     if arguments.output is not None:
         files.append((arguments.output, inference_page.csv_text(found)))
     if arguments.report is not None:
         files.append((arguments.report, inference_page.html(found, text)))
     write_all(files)
-    return Summary(text, {**inference.data(found), "without_effect": [*idle]})
+    return Summary(text, {**inference.data(found), **told.data})
 
 
 def _rows_of_passes(arguments: argparse.Namespace) -> Iterator[dict[str, str]]:
@@ -213,9 +226,7 @@ def _rows_of_passes(arguments: argparse.Namespace) -> Iterator[dict[str, str]]:
         yield first | ({"mbs": batch} if batch else {}) | ({"seq": length} if length else {})
 
 
-def _idle_of_passes(
-    arguments: argparse.Namespace, rows: Sequence[Mapping[str, str]], phases: Sequence[str]
-) -> list[str]:
+def _idle_of_passes(arguments: argparse.Namespace, rows: Sequence[Mapping[str, str]], phases: Sequence[str]) -> _Told:
     """The columns that change nothing of a pass of any phase: those that no pass has, and what is tried to."""
     from simulation.predict import inference
     from simulation.predict.idle import idle_columns, is_asked
@@ -231,7 +242,7 @@ def _idle_of_passes(
 
     others = [key for key in _given(arguments) if key not in inference.NO_COLUMNS]
     dropped = [key for key in said if key in inference.NO_COLUMNS and is_asked(said[key])]
-    return [*dropped, *idle_columns(others, rows, figures)]
+    return _without_effect(idle_columns(others, rows, figures), dropped)
 
 
 def _check_inference(arguments: argparse.Namespace) -> None:

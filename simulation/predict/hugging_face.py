@@ -19,6 +19,8 @@ IN_THE_LIMIT = (None, "default", "su", "longrope", "llama3")
 """Scalings of rotary positions whose reach max_position_embeddings says; gemma3_text's linear one, too."""
 LARGEST = 1 << 20
 """Of a scaling's factor."""
+FARTHEST = 1 << 31
+"""Of positions: a limit from here on says nothing."""
 _EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts")
 TIED = {
     "llama": False, "mistral": False, "mixtral": False, "qwen2": False, "qwen2_moe": False, "qwen3": False,
@@ -75,14 +77,14 @@ def _positions(found: Mapping[str, object], kind: str) -> int:
     takes it (vllm/config, _get_and_verify_max_len).
     """
     limit, scaling = found.get("max_position_embeddings"), found.get("rope_scaling") or found.get("rope_parameters")
-    if not isinstance(limit, int) or limit < 1:
+    if not isinstance(limit, int) or not 0 < limit < FARTHEST:
         return 0
     how = scaling if isinstance(scaling, Mapping) else {}
     name, factor = how.get("rope_type", how.get("type")), how.get("factor")
     if name in IN_THE_LIMIT or kind == "gemma3_text" or not isinstance(factor, int | float) or not 0 < factor < LARGEST:
         return limit
     first = how.get("original_max_position_embeddings") if name == "yarn" else limit
-    return int((first if isinstance(first, int) else limit) * factor)
+    return min(FARTHEST, int((first if isinstance(first, int) and 0 < first < FARTHEST else limit) * factor))
 
 
 def check_whole(found: Mapping[str, object], where: str, mistakes: MistakeList) -> None:

@@ -60,7 +60,7 @@ _NEEDED = ("gpu", "gpus", "hidden", "layers", "heads", "vocab", "seq")
 FLAGS = {"swiglu", "sp", "mla", "distributed_optimizer", "tied_embeddings", "compile", "ddp"}
 _MAY_BE_ZERO = {
     *FLAGS, "experts", "topk", "moe_ffn", "shared_ffn", "first_dense_layers", "q_lora", "ffn", "qk_rope", "fsdp",
-    "sliding_window", "full_attention_every",
+    "sliding_window", "full_attention_every", "max_position_embeddings",
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from simulation.predict.iteration import Prediction, model_flops
 from simulation.predict.layouts import Layout, Ranking, second_behind
 from simulation.predict.machine import Machine
 from simulation.predict.ready_configs import megatron_arguments, torchtitan_settings
+from workloads.job.rules import past_positions
 from workloads.job.training_job import TrainingJob
 
 _KEYS = ("gpu", "gpus", "precision", "seq", "mbs", "micro_batches", "tp", "pp", "vpp", "cp", "dp", "ep", "recompute")
@@ -45,6 +46,7 @@ def summary(found: Ranking, best: Sequence[Prediction], machine: Machine, price:
             "layouts": found.divided, "fitting": len(found.fitting), "gpus": best[0].job.gpus,
             "best": [_data(each, price) for each in best], "second_behind_ms": second,
             "megatron": megatron_arguments(best[0]), "torchtitan": torchtitan_settings(best[0]),
+            "notes": [*_notes(best[0].job)],
         },
     )  # fmt: skip
 
@@ -65,8 +67,14 @@ def _text(found: Ranking, best: Sequence[Prediction], machine: Machine, price: f
         )
     if len(best) > 1:
         lines.append(f"the second takes {best[1].ms - best[0].ms:.1f} ms longer: {_why(best[0], best[1])}")
+    lines += [f"note: {note}" for note in _notes(best[0].job)]
     arguments = megatron_arguments(best[0]) or "its FSDP2 has no such layout"
     return "\n".join([*lines, "Megatron-LM:", *wrap(arguments, 110, break_on_hyphens=False)])
+
+
+def _notes(job: TrainingJob) -> list[str]:
+    """Notes that hold of all layouts."""
+    return [past] if (past := past_positions(job.name, job.seq, job.positions)) else []
 
 
 def _why(first: Prediction, other: Prediction) -> str:

@@ -47,8 +47,9 @@ def past_positions(name: str, tokens: int, limit: int) -> str:
     """Warns of a sequence past the positions of a model, "": it is not, or the limit is unknown (0)."""
     if not 0 < limit < tokens:
         return ""
-    how = "what is trained or read there is not this model unless its positions are scaled"
-    return f"{name} has positions for {limit} tokens (max_position_embeddings), {tokens} are asked: {how}"
+    how = "is not this model unless rotary positions are scaled; a learned table ends there"
+    asked = f"{limit} tokens (max_position_embeddings), {tokens} are asked"
+    return f"{name} has positions for {asked}: what is trained or read there {how}"
 
 
 def blocked(args: WorkloadArgs) -> bool:

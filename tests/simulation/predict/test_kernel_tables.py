@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from simulation.predict.job_table import preset
 from simulation.predict.kernels import DATA, EXPERTS
 from tests.simulation.predict.accuracy import ROOT
 from tests.simulation.predict.kernel_tables import _version, attention_text, fitted, kernel_us
@@ -73,17 +74,40 @@ def test_a_release_is_newer_than_its_candidates() -> None:
     assert sorted(set(versions), key=_version) == versions
 
 
-@pytest.mark.nightly
-def test_the_script_makes_the_shipped_tables_of_the_package(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder where the wheel of the tables is installed."""
+    folder = tmp_path_factory.mktemp("wheel")
     wheel = ROOT / "requirements/gpu-tables.lock"
-    words = ("install", "--quiet", "--require-hashes", "--no-deps", "--target", str(tmp_path), "-r", str(wheel))
+    words = ("install", "--quiet", "--require-hashes", "--no-deps", "--target", str(folder), "-r", str(wheel))
     subprocess.run([sys.executable, "-m", "pip", *words], check=True)
+    return folder
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("model", "published"),
+    [
+        ("llama3_405b", "meta-llama--Meta-Llama-3.1-405B"),
+        ("mixtral_8x7b", "mistralai--Mixtral-8x7B-v0.1"),
+        ("mixtral_8x22b", "mistralai--Mixtral-8x22B-v0.1"),
+        ("deepseek_v3", "deepseek-ai--DeepSeek-V3"),
+        ("qwen3_235b", "Qwen--Qwen3-235B-A22B"),
+    ],
+)
+def test_presets_reach_as_far_as_the_configurations_in_the_package(model: str, published: str, package: Path) -> None:
+    config = json.loads((package / f"aiconfigurator_core/model_configs/{published}_config.json").read_text())
+    assert int(preset(model)["max_position_embeddings"]) == config["max_position_embeddings"]
+
+
+@pytest.mark.nightly
+def test_the_script_makes_the_shipped_tables_of_the_package(package: Path) -> None:
     names = "kernels_text, experts_text"
     script = f"import json; from tests.simulation.predict.kernel_tables import {names}; texts = {names}; "
     script += "print(json.dumps([each() for each in texts]))"
     said = subprocess.run(
         [sys.executable, "-c", script],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}, check=True, capture_output=True, text=True,
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{package}:{ROOT}"}, check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
     kernels, experts = json.loads(said)
     assert kernels == lzma.decompress(DATA.read_bytes()).decode()

@@ -36,6 +36,20 @@ def test_products_that_were_left_out_are_told_within_the_bars() -> None:
     assert covered >= 0.7 * len(chosen)
 
 
+def test_another_devices_rows_of_the_type_are_nearer_than_the_devices_own_of_the_other_half_type() -> None:
+    """Of products of an H100 in bf16 between its own fp16 rows."""
+    all_rows = database.shipped()
+    times, halves = ComputeTimes(all_rows), ComputeTimes(row for row in all_rows if row.dtype == "fp16")
+    errors = list[float](), list[float]()
+    for row in random.Random(31).sample(database.load(PRODUCTS), len(samples(500, 2000))):
+        if halves.look_up("H100", "gemm", row.shape, "fp16").how == INTERPOLATED:
+            others, own = (of.look_up("H100", "gemm", row.shape, "bf16") for of in (times, halves))
+            assert "scaled from H200" in others.why and "from gemm in fp16" in own.why
+            for found, answer in zip(errors, (others, own), strict=True):
+                found.append(abs(answer.ns / row.ns - 1))
+    assert len(errors[0]) >= 50 and median(errors[0]) < 0.07 < 0.11 < median(errors[1])
+
+
 def test_a_row_of_a_table_is_its_shape_on_its_device() -> None:
     import pyarrow.parquet
 

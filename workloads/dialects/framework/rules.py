@@ -8,7 +8,7 @@ from workloads.dialects.framework.sharding import sharded
 from workloads.dialects.framework.simai_rules import simai_text
 from workloads.dialects.framework.widths import experts, latent, widths
 from workloads.job import refusals, rules
-from workloads.job.parameters import CP_COMM_TYPES, FP8_RECIPES, FRAMES, WorkloadArgs
+from workloads.job.parameters import CP_COMM_TYPES, DECODE, FP8_RECIPES, FRAMES, WorkloadArgs
 from workloads.job.rules import RuleViolation
 
 CHOICES = {
@@ -55,9 +55,10 @@ def _known(args: WorkloadArgs, target: str) -> Iterator[str]:
 
 
 def _choices(args: WorkloadArgs) -> Iterator[str]:
-    if args.position_embedding == "learned_absolute" and args.seq_length > args.max_position_embeddings:
-        most = args.max_position_embeddings
-        yield f"seq_length {args.seq_length}: at most max_position_embeddings {most}, which learned_absolute embeds"
+    most, next_token = args.max_position_embeddings, args.phase == DECODE
+    if args.position_embedding == "learned_absolute" and args.seq_length + next_token > most:
+        asked = f"{args.seq_length}{' and the token after it' * next_token}"
+        yield f"seq_length {asked}: at most max_position_embeddings {most}, which learned_absolute embeds"
     for name, allowed in CHOICES.items():
         value = getattr(args, name)
         if value not in allowed:
