@@ -36,10 +36,8 @@ def write_flows(path: Path, run: FlowRun, ways: PortRoutes, payload: int) -> Non
             if not run.collide:  # else no other hop is of its kind
                 known[number, kind] = tails
         ends = f"{text_of(source)} {text_of(target)}"
-        for end, tail in tails:
-            if end >= 0:
-                lines.append((end, f"{ends} {sport} {tail}"))
-            sport += stride
+        its = zip(range(sport, sport + stride * len(tails), stride), tails, strict=True)
+        lines += [(end, f"{ends} {port} {tail}") for port, (end, tail) in its if end >= 0]
     lines.sort(key=itemgetter(0))
     starts = range(0, len(lines), LINES)
     write_whole(path, ("".join([line for _end, line in lines[at : at + LINES]]).encode("ascii") for at in starts))
