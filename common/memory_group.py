@@ -4,8 +4,8 @@ The parent of such a process sees an ordinary SIGKILL; only the control group's 
 linux/Documentation/admin-guide/cgroup-v2.rst; for version 1 in memory.oom_control).
 """
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _MOUNT = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
@@ -13,8 +13,7 @@ _MEMBERSHIP = Path("/proc/self/cgroup")
 _UNLIMITED = 1 << 62
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryGroup:
+class MemoryGroup(NamedTuple):
     """A memory control group: the file with its counter, and the file with its limit in bytes."""
 
     counter: Path

@@ -1,7 +1,6 @@
 """Reads a file that somebody else may have put there: never waits for a pipe, never takes more than a bound."""
 
 import errno
-import hashlib
 import os
 import stat
 from io import BufferedReader
@@ -43,5 +42,7 @@ def sha256_of(path: Path) -> str:
     Raises:
         OSError: it cannot be read, or is no regular file.
     """
+    import hashlib  # takes long, and most that read a file want no digest
+
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -6,8 +6,7 @@ A description is plain data: it says nothing about colours and pixels, which dra
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self, dataclass_transform
 
 from common.printable import printable
 
@@ -18,8 +17,43 @@ DIGITS = 5
 MOST_POINTS = 1000  # of a line: no screen has more pixels for one
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Axis:
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Described:
+    """Fields by name, in the order of the class, that nothing changes.
+
+    The module `dataclasses` compiles code for each class, which takes longer than many a page.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        own = cls.__annotations__.items()
+        cls._fields = tuple([name for name, form in own if getattr(form, "__origin__", None) is not ClassVar])
+
+    def __init__(self, **given: object) -> None:
+        own, kind = vars(self), type(self)
+        for name in self._fields:
+            own[name] = given.pop(name) if name in given else getattr(kind, name)
+        if given:
+            raise TypeError(f"{kind.__name__} has no {', '.join(given)}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name} of {type(self).__name__} cannot be set")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    __hash__ = None  # type: ignore[assignment] # it may hold lists
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+    def replaced(self, **changed: object) -> Self:
+        """The same with other values of some fields."""
+        return type(self)(**{**vars(self), **changed})
+
+
+class Axis(Described):
     """An axis: its name with the unit, its bounds where the data does not give them, and how its values are written.
 
     `bytes` are written with binary prefixes, on a log axis with powers of 2 as marks; `seconds` as s, min or h.
@@ -32,8 +66,7 @@ class Axis:
     end: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Series:
+class Series(Described):
     """Values `y` over `x` (None: over the chart's); None in them is a gap. A band lies from `low` to `high`."""
 
     name: str
@@ -45,16 +78,14 @@ class Series:
     tone: Tone = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class Line(Described):
     """A horizontal line with its name, such as an expected value."""
 
     name: str
     value: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Area:
+class Area(Described):
     """A shaded part of the x axis, such as warm-up."""
 
     name: str
@@ -62,8 +93,7 @@ class Area:
     end: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Panel:
+class Panel(Described):
     """One pair of axes of a chart; all panels share the x axis."""
 
     y: Axis
@@ -71,8 +101,7 @@ class Panel:
     lines: Sequence[Line] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Curves:
+class Curves(Described):
     """Lines, points and bands in one panel or several, one below the other. `xs`: x of the series that have none."""
 
     kind: ClassVar[str] = "xy"
@@ -84,8 +113,7 @@ class Curves:
     areas: Sequence[Area] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Heat:
+class Heat(Described):
     """A map: `cells` has a row for each of `rows`, None where nothing was measured. `worst`: which end is bad."""
 
     kind: ClassVar[str] = "heat"
@@ -98,8 +126,7 @@ class Heat:
     worst: Literal["low", "high"] = "low"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spans:
+class Spans(Described):
     """Spans of time of rows: for each of `kinds`, triples of row number, begin and end."""
 
     kind: ClassVar[str] = "spans"
@@ -111,8 +138,7 @@ class Spans:
     spans: Sequence[Sequence[tuple[int, float, float]]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bar:
+class Bar(Described):
     """A bar and the text behind it."""
 
     name: str
@@ -121,8 +147,7 @@ class Bar:
     tone: Tone = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bars:
+class Bars(Described):
     """Horizontal bars from 0; `one_hue`: in one colour, where their order means nothing."""
 
     kind: ClassVar[str] = "bars"
@@ -160,13 +185,13 @@ def _check(chart: Curves, series: Series) -> None:
         raise ValueError(f"{chart.title}: {series.name}: {count} points, at most {MOST_POINTS} can be seen")
 
 
-def _plain(value: object) -> dict[str, object]:
-    """The fields of a dataclass as JSON values, without those that are empty; start and end are `from` and `to`."""
-    assert is_dataclass(value)
+def _plain(value: Described) -> dict[str, object]:
+    """The fields as JSON values, without those that are empty; start and end are `from` and `to`."""
     rename = {"start": "from", "end": "to"} if isinstance(value, Axis) else {}
-    found = {rename.get(each.name, each.name): getattr(value, each.name) for each in fields(value)}
     return {
-        name: _json(field) for name, field in found.items() if field is not None and field is not False and field != ""
+        rename.get(name, name): _json(field)
+        for name, field in vars(value).items()
+        if field is not None and field is not False and field != ""
     }
 
 
@@ -179,7 +204,7 @@ def _json(value: object) -> object:
         return rounded(value)
     if isinstance(value, int):
         return value
-    if is_dataclass(value):
+    if isinstance(value, Described):
         return _plain(value)
     if isinstance(value, Mapping):
         return {printable(str(name)): _json(each) for name, each in value.items()}

@@ -3,7 +3,6 @@
 It reads records and curves alone: no log is read twice.
 """
 
-import dataclasses
 import functools
 import os
 import shlex
@@ -193,7 +192,7 @@ def _harmless(value: object) -> object:
 def _drawn(context: jinja2.runtime.Context, chart: Chart) -> Markup:
     """A chart, whose texts may be a host's, as an element of the page."""
     words: Words = context["words"]
-    return Markup(figure(dataclasses.replace(chart, title=words(chart.title)), words("Numbers")))
+    return Markup(figure(chart.replaced(title=words(chart.title)), words("Numbers")))
 
 
 @functools.cache

@@ -1,8 +1,7 @@
 """Says which ranks form a group: Megatron's order tp-ep-dp-pp, and the original's own."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from typing import NamedTuple
 
 from common.errors import MistakeList
@@ -44,8 +43,10 @@ class RankGroup(NamedTuple):
         return self.switches[channel % self.planes :: self.planes]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ParallelSizes:
+_megatron_grid = cache(MegatronGrid)
+
+
+class ParallelSizes(NamedTuple):
     """How a job is cut into groups: `ranks` in all, `per_server` of them on each server."""
 
     ranks: int
@@ -86,10 +87,10 @@ class ParallelSizes:
         stage = rank * self.pp // self.ranks
         return self.rank_count(kind) > 1 and (kind != "EMBEDDING" or stage in (0, self.pp - 1))
 
-    @cached_property
+    @property
     def grid(self) -> MegatronGrid:
         """The ranks in Megatron's order."""
-        return MegatronGrid(self.tp, self.ep, self.expert_dp, self.pp)
+        return _megatron_grid(self.tp, self.ep, self.expert_dp, self.pp)
 
     def rank_count(self, kind: str) -> int:
         """Ranks in a group of this kind."""

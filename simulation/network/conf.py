@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,8 +19,7 @@ def _map(values: tuple[float, ...]) -> dict[int, float]:
     return dict(zip(_SPEEDS, values, strict=True))
 
 
-@dataclass(frozen=True, kw_only=True)
-class NetworkConf:
+class NetworkConf(NamedTuple):
     """The values of SimAI.conf, with the defaults of the file that SimAI ships.
 
     Thresholds of ECN are KB (1000 bytes) by the speed of the port in bit/s, `buffer_bytes` is that of a whole switch,
@@ -30,9 +28,9 @@ class NetworkConf:
 
     payload_bytes: int = 9000
     ecn: bool = True
-    kmin: dict[int, float] = field(default_factory=lambda: _map((100, 200, 400, 300, 800, 600)))
-    kmax: dict[int, float] = field(default_factory=lambda: _map((400, 800, 1600, 1200, 3200, 2400)))
-    pmax: dict[int, float] = field(default_factory=lambda: _map((0.2, 0.2, 0.2, 0.8, 0.2, 0.2)))
+    kmin: dict[int, float] = _map((100, 200, 400, 300, 800, 600))
+    kmax: dict[int, float] = _map((400, 800, 1600, 1200, 3200, 2400))
+    pmax: dict[int, float] = _map((0.2, 0.2, 0.2, 0.8, 0.2, 0.2))
     buffer_bytes: int = 32 * MEGA
     alpha_interval: int = 1_000
     decrease_interval: int = 4_000
@@ -69,7 +67,7 @@ def _number(name: str, least: float, most: float, scale: int = 1) -> _Value:
         if not least <= value <= most:
             raise ValueError(f"a number from {least:g} to {most:g}") from None
         kept = value * scale
-        if not isinstance(getattr(NetworkConf, name), int):
+        if not isinstance(NetworkConf._field_defaults[name], int):
             return kept
         if scale == 1 and value % 1:
             raise ValueError("a whole number")

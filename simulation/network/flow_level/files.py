@@ -1,13 +1,15 @@
 """Writes what the flow level found: a line for each flow, and how busy each link was."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from functools import cache, partial
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 
 from common.whole_files import write_whole
-from simulation.network.flow_level.lanes import BITS, Way, on_wire, way_of_flow
+from simulation.network.flow_level.fluid_state import Fluid
+from simulation.network.flow_level.lanes import BITS, SentFlows, Way, on_wire, way_of_flow
 from simulation.network.flow_level.net import fixed_way
 from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, PortRoutes
 from simulation.network.flow_level.simulate import FlowGroup, FlowRun
@@ -20,6 +22,9 @@ SLICES = 20  # of the makespan, of each of which a link's load is told
 
 def write_flows(path: Path, run: FlowRun, ways: PortRoutes, payload: int) -> None:
     """Write all flows in order of their ends, in the form of ns-3's fct.txt."""
+    if run.work.built.sent is not None:
+        write_whole(path, _lines_at_once(run.work.built.sent, run.work.built.state, ways, payload))
+        return
     lines: list[tuple[float, str]] = []
     known: dict[tuple[int, int], list[tuple[float, str]]] = {}
     text_of, ideal_of = cache(address_text), cache(partial(_ideal, payload))
@@ -31,13 +36,22 @@ def write_flows(path: Path, run: FlowRun, ways: PortRoutes, payload: int) -> Non
             if not run.collide:  # else no other hop is of its kind
                 known[number, kind] = tails
         ends = f"{text_of(source)} {text_of(target)}"
-        for end, tail in tails:
-            if end >= 0:
-                lines.append((end, f"{ends} {sport} {tail}"))
-            sport += stride
+        its = zip(range(sport, sport + stride * len(tails), stride), tails, strict=True)
+        lines += [(end, f"{ends} {port} {tail}") for port, (end, tail) in its if end >= 0]
     lines.sort(key=itemgetter(0))
     starts = range(0, len(lines), LINES)
     write_whole(path, ("".join([line for _end, line in lines[at : at + LINES]]).encode("ascii") for at in starts))
+
+
+def _lines_at_once(sent: SentFlows, state: Fluid, ways: PortRoutes, payload: int) -> Iterator[bytes]:
+    """The lines of flows that have columns."""
+    from simulation.network.flow_level.many_lanes import lines_of_flows  # needs numpy
+
+    ideal_of, trip = cache(partial(_ideal, payload)), ways.ideal_trip
+    ends = zip(sent.source, sent.target, sent.size, strict=True)
+    ideals = [ideal_of(trip(source, target, payload), size) for source, target, size in ends]
+    names = [address_text(node) for node in range(len(ways.roles))]
+    return lines_of_flows(sent, state, names, ideals, LINES)
 
 
 def _tails(run: FlowRun, group: FlowGroup, ideal: int) -> list[tuple[float, str]]:

@@ -135,6 +135,9 @@ class _Book:
         targets = [targets] * count if isinstance(targets, int) else targets
         sizes = [sizes] * count if isinstance(sizes, int) else sizes
         edges = [at for at in range(1, count) if targets[at] != targets[at - 1] or sizes[at] != sizes[at - 1]]
+        if not train.parents and len(edges) == count - 1:
+            self._append_single(train, targets, sizes)
+            return
         for begin, ids, parents in _cut(train.ids, train.parents, edges):
             self._append_or_join(_Part(*ends, targets[begin], ids, sizes[begin], parents))
 
@@ -159,12 +162,29 @@ class _Book:
         self._room.take(1, HOP_BYTES, "hops")
         self._append(part)
 
+    def _append_single(self, train: FlowTrain, targets: Sequence[int], sizes: Sequence[int]) -> None:
+        """Flows that wait for none, each of which differs from the one before it: the first alone may be joined."""
+        channel, source, ids = train.channel, train.source, train.ids
+        parts = [
+            _Part(channel, source, target, ids[at : at + 1], size, ())
+            for at, (target, size) in enumerate(zip(targets, sizes, strict=True))
+        ]
+        self._append_or_join(parts[0])
+        self._room.take(len(parts) - 1, HOP_BYTES, "hops")
+        self._begins.update(zip(ids[1:], range(len(self._parts), len(self._parts) + len(parts) - 1), strict=True))
+        self._parts += parts[1:]
+
     def _append(self, part: _Part) -> None:
         self._begins[part.ids[0]] = len(self._parts)
         self._parts.append(part)
 
     def hops(self, rules: _Rules) -> list[Hop]:
         """The hops, with what each waits for."""
+        parts, gaps = self._parts, (rules.gap, rules.release_gap)
+        if not rules.senders and not rules.window and not any(part.parents for part in parts):
+            return [
+                Hop(source, target, len(ids), size, (), *gaps) for _channel, source, target, ids, size, _none in parts
+            ]
         while any(edges := [self._edges(part) if part.parents else [] for part in self._parts]):
             parts, self._parts, self._begins, self._every = self._parts, [], {}, {}
             for part, its in zip(parts, edges, strict=True):

@@ -1,10 +1,10 @@
-"""Finds the lanes of many flows at once, each of which takes a way of its own, and what these carry.
+"""Finds the lanes of many flows at once, each of which takes a way of its own, what these carry, and their lines.
 
-The rules are those of `lanes` and of `files.LinkLoads`.
+The rules are those of `lanes` and of `files`.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any
 
@@ -171,6 +171,31 @@ def loads_of_lanes(
         there = np.bincount(links, (part * data)[flow], len(ports))
         table[:, number] = there + np.bincount(ack_links, (part * acks)[back], len(ports))
     return {ports[link]: table[link].tolist() for link in np.unique(np.concatenate([links, ack_links])).tolist()}
+
+
+def lines_of_flows(
+    sent: SentFlows, state: Fluid, names: Sequence[str], ideals: Sequence[int], at_once: int
+) -> Iterator[bytes]:
+    """The lines of flows that ended, in order of their ends, `at_once` at a time; `names` are those of nodes, `ideals`
+    the ns of a flow of each hop alone.
+    """
+    starts, ends = np.asarray(state.start), np.asarray(state.end)
+    order = np.argsort(ends, kind="stable")
+    order = order[np.searchsorted(ends, 0.0, sorter=order) :]
+    source, target, first, stride, steps, size = (np.array(column, np.int64) for column in sent)
+    hops, begins, ideal = np.asarray(state.flow_hop), np.cumsum(steps) - steps, np.array(ideals, np.int64)
+    for at in range(0, len(order), at_once):
+        flow = order[at : at + at_once]
+        hop = hops[flow]
+        sport = FIRST_SPORT + first[hop] + stride[hop] * (flow - begins[hop])
+        begun = np.rint(starts[flow]).astype(np.int64)
+        took = np.rint(ends[flow]).astype(np.int64) - begun
+        columns = (source[hop], target[hop], sport, size[hop], begun, took, ideal[hop])
+        lines = [
+            f"{names[one]} {names[other]} {port} {DPORT} {data} {since} {ns} {alone}\n"
+            for one, other, port, data, since, ns, alone in zip(*(column.tolist() for column in columns), strict=True)
+        ]
+        yield "".join(lines).encode("ascii")
 
 
 def _listed(begins: Ints, ends: Ints, links: Whole) -> tuple[Ints, Ints]:

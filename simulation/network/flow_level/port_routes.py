@@ -60,6 +60,9 @@ class PortRoutes:
         self._same_entries: dict[frozenset[int], frozenset[int]] = {}
         self._far: dict[tuple[int, frozenset[int]], list[int]] = {}
         self._kinds_to: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._first_ways: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {}
+        self._like: dict[int, int] = {}
+        self._same_like: dict[tuple[tuple[int, int], ...], int] = {}
         self._trips: dict[tuple[tuple[int, ...], int], tuple[int, int]] = {}
         self._places: dict[int, int] = {}
         self._shares: dict[tuple[int, frozenset[int]], tuple[Shares, Shares]] = {}
@@ -232,6 +235,16 @@ class PortRoutes:
         """The first port of the first of the shortest ways to another node, and the kinds of its links, which switches
         remember; -1 and none where there is no way.
         """
+        own = self._peers[source] or self.switches_of(source)
+        if not own.isdisjoint(self._peers[target] or self.switches_of(target)) or target in self._ports_to(source):
+            return self._first_way(source, target)
+        key = source, self._like.get(target) or self._entered(target)
+        found = self._first_ways.get(key)
+        if found is None:
+            found = self._first_ways[key] = self._first_way(source, target)
+        return found
+
+    def _first_way(self, source: int, target: int) -> tuple[int, tuple[int, ...]]:
         ports = self.next_ports(source, target)
         if not ports:
             return -1, ()
@@ -242,18 +255,29 @@ class PortRoutes:
             rest = self._kinds_to[following, target] = self.first_kinds(following, target)
         return port, (self.kind_of[port], *rest)
 
+    def _entered(self, target: int) -> int:
+        """A number above 0 that targets share whose links lead, in order, to the same entries and are of equal kinds.
+
+        Ways to these from afar differ in their last ports alone.
+        """
+        entries, peer = self._entries(target), self.peer
+        its = tuple([(peer[port], self.kind_of[port]) for port in self._leaving[target] if peer[port] in entries])
+        found = self._like[target] = self._same_like.setdefault(its, len(self._same_like) + 1)
+        return found
+
     def ideal_trip(self, source: int, target: int, payload: int) -> tuple[int, int]:
         """The round trip (ns) and the slowest link (bit/s) from which ns-3 computes the ideal time of a flow.
 
         It knows round trips between GPUs alone. Of several switches next to both it takes that with the highest id,
         though NVSwitches are the way: a leaf on which a whole server is.
         """
-        shared = self.switches_of(source) & self.switches_of(target)
-        if len(shared) > 1:
-            over = self._ports_to(max(shared))
+        own = self._peers[source] or self.switches_of(source)
+        others = self._peers[target] or self.switches_of(target)
+        if not own.isdisjoint(others) and len(own & others) > 1:
+            over = self._ports_to(max(own & others))
             rtt, bps = round_trip((self.link(over[source][0] ^ 1), self.link(over[target][0])), payload)
         else:
-            kinds = self.first_kinds(source, target)
+            kinds = self.first_way(source, target)[1] if source != target else ()
             found = self._trips.get((kinds, payload))
             if found is None:
                 links = tuple([self.kinds[kind] for kind in kinds])

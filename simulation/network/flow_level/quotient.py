@@ -68,7 +68,8 @@ class Built(NamedTuple):
     """A state, the hops in it by the number of their collective and then by kind, the parts by both, and the port of
     each link.
 
-    `issued` are the hops that a rank of a kind begins; `free`: see LaneBook.
+    `issued` are the hops that a rank of a kind begins; `free`: see LaneBook; `sent` are the columns of flows whose
+    lanes were found at once, in the order of the state.
     """
 
     state: Fluid
@@ -77,6 +78,7 @@ class Built(NamedTuple):
     issued: dict[tuple[int, int], Whole]
     ports: list[int]
     free: bool
+    sent: SentFlows | None
 
 
 Filled = Callable[[object, int], Whole]
@@ -93,6 +95,7 @@ class Builder:
         self.issued: dict[tuple[int, int], list[int]] = {}
         self.pending: list[int] = []
         self.flow_lane: Whole = []
+        self.sent: SentFlows | None = None
 
     def add(self, number: int, lane_of: Callable[[int], int], colours: Sequence[int]) -> None:
         """The hops of collective `number` that have one of these kinds; `lane_of` gives the lane of a kind."""
@@ -146,7 +149,8 @@ class Builder:
     def built(self, filled: Filled) -> Built:
         """The state before the first event."""
         state = begin(self.columns, self.book.columns(), self.pending, self.flow_lane, filled)
-        return Built(state, self.hops, self.parts, dict(self.issued), list(self.book.numbers), self.book.free)
+        book = self.book
+        return Built(state, self.hops, self.parts, dict(self.issued), list(book.numbers), book.free, self.sent)
 
 
 class AlikeLanes:
@@ -232,7 +236,7 @@ class FlowLanes:
         if at_once:
             from simulation.network.flow_level.many_lanes import add_lanes
 
-            builder.flow_lane = add_lanes(builder.book, model, self._flows)
+            builder.flow_lane, builder.sent = add_lanes(builder.book, model, self._flows), self._flows
             return
         known: dict[tuple[Way, int], int] = {}
         for source, target, first, stride, steps, size in zip(*self._flows, strict=True):

@@ -96,6 +96,19 @@ def test_a_chart_whose_values_do_not_fit_its_axis_is_refused(series: Series, com
         figure(curves(panels=[Panel(y=Axis(name="y"), series=[series])]))
 
 
+def test_a_description_has_the_fields_of_its_class_and_keeps_them() -> None:
+    axis = Axis(name="us", end=3.0)
+    assert list(vars(axis)) == ["name", "kind", "format", "start", "end"]
+    assert axis.replaced(name="ns", end=None) == Axis(name="ns") != Axis(name="ns", kind="log")
+    assert vars(curves())["title"] == "Curves" and "kind" not in vars(curves())
+    with pytest.raises(TypeError, match="Axis has no unit"):
+        axis.replaced(unit="us")
+    with pytest.raises(AttributeError, match="name"):
+        Axis(end=3.0)  # type: ignore[call-arg] # the name is missing
+    with pytest.raises(AttributeError, match="cannot be set"):
+        axis.end = 4.0  # type: ignore[misc] # nothing changes it
+
+
 def test_what_is_no_number_is_a_gap() -> None:
     series = Series(name="s", y=[float("nan"), float("inf"), 1234567.0])
     assert json.loads(chart_json(curves(panels=[Panel(y=Axis(name="y"), series=[series])])))["panels"][0]["series"][0][

@@ -18,7 +18,7 @@ from simulation.cli import main
 from simulation.flows.names import ORIGINAL_OPS
 from simulation.network.flow_level import many_steps, twins, verb
 from simulation.network.flow_level import simulate as simulating
-from simulation.network.flow_level.files import LinkLoads
+from simulation.network.flow_level.files import LinkLoads, write_flows
 from simulation.network.flow_level.lanes import CostModel
 from simulation.network.flow_level.net import HopNet, all_different, laid_out
 from simulation.network.flow_level.port_routes import ECMP, SPREAD, PortRoutes
@@ -223,7 +223,7 @@ def test_each_step_of_all_ways_carries_all_bytes(template: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("never_begun", [0, 300])
-def test_loads_of_links_that_are_added_up_at_once_are_those_of_the_flows_one_by_one(
+def test_loads_and_lines_that_are_made_at_once_are_those_of_the_flows_one_by_one(
     never_begun: int, tmp_path: Path
 ) -> None:
     path = network(tmp_path, ["-topo", "Spectrum-X", "-g", "32", "-gt", "H100", "-bw", "400Gbps", "-psn", "4"])
@@ -234,9 +234,14 @@ def test_loads_of_links_that_are_added_up_at_once_are_those_of_the_flows_one_by_
     begin, end = run.first_start(), max(run.rank_ends())
     for flow in range(never_begun):
         run.work.built.state.start[flow] = run.work.built.state.end[flow] = -1.0
+    files = [tmp_path / "at once", tmp_path / "one by one"]
+    write_flows(files[0], run, ways, 9000)
     at_once = LinkLoads(run, ways, begin, end, 9000)
-    run.work.built = run.work.built._replace(free=True)
+    run.work.built = run.work.built._replace(free=True, sent=None)
     one_by_one = LinkLoads(run, ways, begin, end, 9000)
+    write_flows(files[1], run, ways, 9000)
+    lines = [file.read_text(encoding="ascii").splitlines() for file in files]
+    assert lines[0] == lines[1] and len(lines[0]) == 32 * 31 - never_begun
     assert at_once.loads.keys() == one_by_one.loads.keys()
     for port, loads in at_once.loads.items():
         assert loads == pytest.approx(one_by_one.loads[port], rel=1e-9, abs=1e-3)

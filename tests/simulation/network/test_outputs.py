@@ -8,7 +8,6 @@ import shlex
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -414,7 +413,7 @@ def test_a_part_that_comes_later_does_not_change_which_packets_were_marked_befor
     leaf = "".join(f"{gpu} 8 100Gbps 0.0005ms 0.0001\n" for gpu in range(8))
     (tmp_path / "fabric").write_text(f"9 1 0 1 8 H100\n8\n{leaf}", encoding="utf-8")
     asked = request(["-n", str(tmp_path / "fabric"), "--op", "AllToAll", "--size", "4M", "--tp", "4"], "clusterdyno")
-    slow = replace(asked.wishes.conf, kmin={10**11: 0.0}, kmax={10**11: 1000.0}, pmax={10**11: 0.5})
+    slow = asked.wishes.conf._replace(kmin={10**11: 0.0}, kmax={10**11: 1000.0}, pmax={10**11: 0.5})
     collectives = [*asked.job.collectives] * 2
     profiles = Profiles(network_of(asked.fabric, slow), collectives, asked.wishes._replace(conf=slow), [0, 1])
     first, later = (

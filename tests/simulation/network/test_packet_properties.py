@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,7 +79,7 @@ def carried(found: NetworkRun, overhead: int) -> int:
 @examples
 @given(networks, st.integers(1, 2000), st.integers(50, 400), st.booleans())
 def test_under_pfc_no_byte_is_lost_or_sent_twice(network: Small, size: int, buffer: int, ecn: bool) -> None:
-    conf = replace(CONF, buffer_bytes=buffer * 1000, ecn=ecn)
+    conf = CONF._replace(buffer_bytes=buffer * 1000, ecn=ecn)
     found = run(network, size << 10, conf)
     assert found.complete and found.lost == found.resent == 0
     pauses_and_resumes = 2 * PAUSE_BYTES * found.pauses
@@ -90,7 +89,7 @@ def test_under_pfc_no_byte_is_lost_or_sent_twice(network: Small, size: int, buff
 @examples
 @given(networks, st.integers(1, 500), st.sampled_from([1e-3, 1e-2, 5e-2]), st.integers(0, 99))
 def test_under_errors_all_bytes_arrive(network: Small, size: int, rate: float, seed: int) -> None:
-    found = run(network, size << 10, replace(CONF, error_rate=rate), seed)
+    found = run(network, size << 10, CONF._replace(error_rate=rate), seed)
     assert found.complete and (found.lost > 0 or found.resent == 0)
     assert found.usage.sum() >= carried(found, HEADER_BYTES)  # of lost ACKs later ones tell
 
@@ -110,7 +109,7 @@ exact_speeds = st.sampled_from([40, 80, 160])  # of which a packet of 1060 bytes
 )
 def test_a_hundred_times_slower_everything_takes_a_hundred_times_as_long(network: Small, packets: int) -> None:
     """The slow network's packets end further ahead than the wheel of events reaches, its ACKs do not."""
-    conf = replace(CONF, payload_bytes=1008, ecn=False)
+    conf = CONF._replace(payload_bytes=1008, ecn=False)
     gpus = sum(map(len, network.leaves))
     size = packets * conf.payload_bytes
     fast, slow = (run(network, size * gpus, conf, slow=slow) for slow in (False, True))
@@ -120,12 +119,12 @@ def test_a_hundred_times_slower_everything_takes_a_hundred_times_as_long(network
 
 def test_a_small_buffer_makes_pauses() -> None:
     network = Small([[100, 100, 100, 100], [100, 400]], 2, 100)
-    assert run(network, 2000 << 10, replace(CONF, buffer_bytes=100_000, ecn=False)).pauses > 100
+    assert run(network, 2000 << 10, CONF._replace(buffer_bytes=100_000, ecn=False)).pauses > 100
 
 
 def test_a_packet_that_is_missing_is_sent_again_at_once() -> None:
     """After a NACK; without one a sender waits 2 ms. Where the last packet or ACK is lost none can tell of it."""
-    conf = replace(CONF, error_rate=3e-3)
+    conf = CONF._replace(error_rate=3e-3)
     runs = [run(Small([[100], [100]], 1, 100), 4 << 20, conf, seed) for seed in range(8)]
     assert all(found.complete and found.resent for found in runs)
     assert sum(int((found.end - found.start).max()) < PATIENCE_NS for found in runs) >= 6
@@ -136,7 +135,7 @@ def test_replies_with_the_same_byte_are_lost_one_by_one(tmp_path: Path) -> None:
     (tmp_path / "n").write_text("\n".join([*Small([[100], [100]], 1, 100).lines(), ""]), encoding="utf-8")
     words = ["-n", f"{tmp_path}/n", "--op", "AllToAll", "--size", "1M", "-r", f"{tmp_path}/"]
     asked = request(words, "framework")
-    sim = prepared(network_of(asked.fabric, replace(CONF, error_rate=0.5)), asked.job, asked.wishes)
+    sim = prepared(network_of(asked.fabric, CONF._replace(error_rate=0.5)), asked.job, asked.wishes)
     find_all_paths(sim)
     flow, port = sim.flows[0], int(sim.back[0, 0])
     flow["expected"] = flow["size"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -242,7 +241,7 @@ def test_what_others_send_does_not_change_which_packets_are_marked(tmp_path: Pat
     def run(places: list[str], seed: int = 0) -> NetworkRun:
         words = [word for each in places for word in ("-w", f"{job}@{each}")]
         asked = request(["-n", str(path), "-r", f"{tmp_path}/", *words], "clusterdyno")
-        conf = replace(asked.wishes.conf, kmin={10**11: 0.0}, kmax={10**11: 100.0}, pmax={10**11: 0.5})
+        conf = asked.wishes.conf._replace(kmin={10**11: 0.0}, kmax={10**11: 100.0}, pmax={10**11: 0.5})
         return simulated(asked._replace(wishes=asked.wishes._replace(conf=conf)), seed)
 
     one, both = run(["4-7"]), run(["4-7", "0-3"])
