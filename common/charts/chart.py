@@ -6,7 +6,7 @@ A description is plain data: it says nothing about colours and pixels, which dra
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, Self, dataclass_transform
+from typing import Literal, NamedTuple
 
 from common.printable import printable
 
@@ -17,43 +17,7 @@ DIGITS = 5
 MOST_POINTS = 1000  # of a line: no screen has more pixels for one
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-class Described:
-    """Fields by name, in the order of the class, that nothing changes.
-
-    The module `dataclasses` compiles code for each class, which takes longer than many a page.
-    """
-
-    _fields: ClassVar[tuple[str, ...]] = ()
-
-    def __init_subclass__(cls) -> None:
-        own = cls.__annotations__.items()
-        cls._fields = tuple([name for name, form in own if getattr(form, "__origin__", None) is not ClassVar])
-
-    def __init__(self, **given: object) -> None:
-        own, kind = vars(self), type(self)
-        for name in self._fields:
-            own[name] = given.pop(name) if name in given else getattr(kind, name)
-        if given:
-            raise TypeError(f"{kind.__name__} has no {', '.join(given)}")
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{name} of {type(self).__name__} cannot be set")
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and vars(other) == vars(self)
-
-    __hash__ = None  # type: ignore[assignment] # it may hold lists
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
-
-    def replaced(self, **changed: object) -> Self:
-        """The same with other values of some fields."""
-        return type(self)(**{**vars(self), **changed})
-
-
-class Axis(Described):
+class Axis(NamedTuple):
     """An axis: its name with the unit, its bounds where the data does not give them, and how its values are written.
 
     `bytes` are written with binary prefixes, on a log axis with powers of 2 as marks; `seconds` as s, min or h.
@@ -66,7 +30,7 @@ class Axis(Described):
     end: float | None = None
 
 
-class Series(Described):
+class Series(NamedTuple):
     """Values `y` over `x` (None: over the chart's); None in them is a gap. A band lies from `low` to `high`."""
 
     name: str
@@ -78,14 +42,14 @@ class Series(Described):
     tone: Tone = ""
 
 
-class Line(Described):
+class Line(NamedTuple):
     """A horizontal line with its name, such as an expected value."""
 
     name: str
     value: float
 
 
-class Area(Described):
+class Area(NamedTuple):
     """A shaded part of the x axis, such as warm-up."""
 
     name: str
@@ -93,7 +57,7 @@ class Area(Described):
     end: float
 
 
-class Panel(Described):
+class Panel(NamedTuple):
     """One pair of axes of a chart; all panels share the x axis."""
 
     y: Axis
@@ -101,44 +65,41 @@ class Panel(Described):
     lines: Sequence[Line] = ()
 
 
-class Curves(Described):
+class Curves(NamedTuple):
     """Lines, points and bands in one panel or several, one below the other. `xs`: x of the series that have none."""
 
-    kind: ClassVar[str] = "xy"
     title: str
-    sentence: str = ""
     x: Axis
     panels: Sequence[Panel]
+    sentence: str = ""
     xs: Values = ()
     areas: Sequence[Area] = ()
 
 
-class Heat(Described):
+class Heat(NamedTuple):
     """A map: `cells` has a row for each of `rows`, None where nothing was measured. `worst`: which end is bad."""
 
-    kind: ClassVar[str] = "heat"
     title: str
-    sentence: str = ""
     columns: Sequence[str]
     rows: Sequence[str]
     cells: Sequence[Values]
     unit: str
+    sentence: str = ""
     worst: Literal["low", "high"] = "low"
 
 
-class Spans(Described):
+class Spans(NamedTuple):
     """Spans of time of rows: for each of `kinds`, triples of row number, begin and end."""
 
-    kind: ClassVar[str] = "spans"
     title: str
-    sentence: str = ""
     x: Axis
     rows: Sequence[str]
     kinds: Sequence[str]
     spans: Sequence[Sequence[tuple[int, float, float]]]
+    sentence: str = ""
 
 
-class Bar(Described):
+class Bar(NamedTuple):
     """A bar and the text behind it."""
 
     name: str
@@ -147,19 +108,20 @@ class Bar(Described):
     tone: Tone = ""
 
 
-class Bars(Described):
+class Bars(NamedTuple):
     """Horizontal bars from 0; `one_hue`: in one colour, where their order means nothing."""
 
-    kind: ClassVar[str] = "bars"
     title: str
-    sentence: str = ""
     unit: str
     bars: Sequence[Bar]
+    sentence: str = ""
     one_hue: bool = False
     format: Literal["number", "bytes", "seconds"] = "number"
 
 
 Chart = Curves | Heat | Spans | Bars
+KINDS: dict[type[Chart], str] = {Curves: "xy", Heat: "heat", Spans: "spans", Bars: "bars"}
+Description = Chart | Panel | Series | Line | Area | Axis | Bar
 
 
 def chart_json(chart: Chart) -> str:
@@ -172,7 +134,7 @@ def chart_json(chart: Chart) -> str:
         for panel in chart.panels:
             for series in panel.series:
                 _check(chart, series)
-    text = json.dumps({"kind": chart.kind, **_plain(chart)}, separators=(",", ":"), allow_nan=False)
+    text = json.dumps({"kind": KINDS[type(chart)], **_plain(chart)}, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -185,12 +147,12 @@ def _check(chart: Curves, series: Series) -> None:
         raise ValueError(f"{chart.title}: {series.name}: {count} points, at most {MOST_POINTS} can be seen")
 
 
-def _plain(value: Described) -> dict[str, object]:
+def _plain(value: Description) -> dict[str, object]:
     """The fields as JSON values, without those that are empty; start and end are `from` and `to`."""
     rename = {"start": "from", "end": "to"} if isinstance(value, Axis) else {}
     return {
         rename.get(name, name): _json(field)
-        for name, field in vars(value).items()
+        for name, field in value._asdict().items()
         if field is not None and field is not False and field != ""
     }
 
@@ -204,7 +166,7 @@ def _json(value: object) -> object:
         return rounded(value)
     if isinstance(value, int):
         return value
-    if isinstance(value, Described):
+    if isinstance(value, Description):
         return _plain(value)
     if isinstance(value, Mapping):
         return {printable(str(name)): _json(each) for name, each in value.items()}

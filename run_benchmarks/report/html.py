@@ -192,7 +192,7 @@ def _harmless(value: object) -> object:
 def _drawn(context: jinja2.runtime.Context, chart: Chart) -> Markup:
     """A chart, whose texts may be a host's, as an element of the page."""
     words: Words = context["words"]
-    return Markup(figure(chart.replaced(title=words(chart.title)), words("Numbers")))
+    return Markup(figure(chart._replace(title=words(chart.title)), words("Numbers")))
 
 
 @functools.cache
