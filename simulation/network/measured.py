@@ -29,7 +29,8 @@ LEAST_SHARE = 0.001  # of its rate that a part keeps in the simulation
 LOSSY, ASSUMED_LOSS = "link_errors", "0.0001"  # of packets: counters of errors tell no rate
 MOST_HOSTS = 1 << 16  # of a finding
 MOST_TOLD = 20  # rounds that cannot be read, and lines of what was taken over
-_NUMBER = re.compile(r"(\d+)\D*$")
+_NIC = re.compile(r"(?:.*_)?\D*(\d+)(?:/\d+)?")  # mlx5_3, bnxt_re3, eth3; a port's own number (mlx5_3/1) is no NIC's
+_PLACE = re.compile(r"\d+\D+\d")  # enp65s0f0np0: the numbers of a slot tell no NIC
 _LOCAL_RANK = re.compile(r"local rank (\d+)")
 _RAIL = re.compile(r"\brail (\d+)")
 
@@ -56,7 +57,10 @@ class SlowPart(NamedTuple):
 
 
 class SlowLinks(NamedTuple):
-    """The place of a part in a network: the links between some nodes and the nodes of a role; ranks that compute."""
+    """The place of a part in a network: the links between some nodes and the nodes of a role; ranks that compute.
+
+    Without nodes `said` is why it has none.
+    """
 
     nodes: frozenset[int]
     role: int
@@ -110,7 +114,7 @@ def measured_faults(
         if found.nodes:
             places.setdefault(found, {})[part] = findings
         else:
-            notes.append([f"not simulated, since no switch of the network is its own: {_named([part])}"])
+            notes.append([f"not simulated, since {found.said}: {_named([part])}"])
     faults = [_fault(links, its) for links, its in places.items()]
     told_of = Counter((node, each.links.role) for each in faults if each.shares for node in each.links.nodes)
     notes += [_told(fault, told_of, packets=packets) for fault in faults]
@@ -202,9 +206,11 @@ def _links_of(part: SlowPart, fabric: Fabric, homes: Homes) -> SlowLinks:
     if match := _LOCAL_RANK.fullmatch(part.device):
         gpu = every[int(match[1])]
         return SlowLinks(frozenset([gpu]), NVSWITCH, (), f"the NVLinks of GPU {gpu}")
-    if match := _NUMBER.search(part.device):
+    if match := _NIC.fullmatch(part.device):
         gpu = every[int(match[1]) % len(every)]
         return SlowLinks(frozenset([gpu]), SWITCH, (), f"the NICs of GPU {gpu}")
+    if _PLACE.search(part.device):
+        return SlowLinks(frozenset(), SWITCH, (), "its name tells no number of a NIC")
     said = f"GPUs {every[0]} to {every[-1]}" if len(every) > 1 else f"GPU {every[0]}"
     if part.part == "device":
         return SlowLinks(frozenset(every), SWITCH, (), f"the NICs of {said}")
@@ -223,7 +229,8 @@ def _uplinks(part: SlowPart, fabric: Fabric, homes: Homes) -> SlowLinks:
                 if rail is None or homes.slot[gpu] == int(rail[1]):
                     own.add(switch)
     found = frozenset(leaf for leaf in own if leaves[leaf] & set(part.servers) and leaves[leaf].isdisjoint(part.others))
-    return SlowLinks(found, SWITCH, (), f"the uplinks of its {counted(len(found), 'switch', 'switches')}")
+    said = f"the uplinks of its {counted(len(found), 'switch', 'switches')}"
+    return SlowLinks(found, SWITCH, (), said if found else "no switch of the network is its own")
 
 
 def _slowed(fabric: Fabric, faults: Sequence[Fault]) -> Fabric:

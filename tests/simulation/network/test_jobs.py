@@ -538,6 +538,7 @@ def test_a_slow_leaf_and_a_slow_gpu_cost_what_the_same_network_edited_by_hand_do
         ("device", "mlx5_0", {"share_of_expected": None, "kind": "stalls"}, "no rate was measured"),
         ("device", "accelerator 3", {"share_of_expected": None, "kind": "link_errors"}, "these errors are on no NIC"),
         ("device", "local ranks 0-1", {}, "it is no host's, no NIC's, no GPU's and no rack's"),
+        ("device", "enp65s0f0np0", {}, "its name tells no number of a NIC"),
         ("rack", "r1", {}, "no switch of the network is its own"),
     ],
 )
@@ -572,6 +573,17 @@ def test_a_port_that_counted_errors_loses_packets_and_says_how_many_are_assumed(
     assert main(["network", "-n", str(fabric), *small, "--force", "--level", "flow"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "not simulated, since fair rates lose nothing: device host1 mlx5_0" in said and "assumed" not in said
+
+
+def test_the_number_of_a_port_is_not_that_of_its_nic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a run names the second port of the fourth NIC of a host."""
+    servers = str(tmp_path / "servers")
+    options = "-topo Spectrum-X -g 16 -gt A100 -bw 100Gbps -nvbw 2400Gbps -psn 4"
+    assert main(["topology", *options.split(), "--output", servers]) == 0
+    folder = run_folder(tmp_path, finding("device", "host1", "mlx5_3/2"))
+    words = ["-n", servers, "-r", f"{tmp_path}/p-", "--op", "AllReduce", "--size", "1M", "--what-if", str(folder)]
+    assert main(["network", *words]) == 0
+    assert "so are the NICs of GPU 11" in " ".join(capsys.readouterr().out.split())
 
 
 def test_parts_that_overlap_all_the_time_are_simulated_packet_by_packet_once(
