@@ -40,7 +40,7 @@ def _judge(health: HostHealth) -> Iterator[Found]:
     yield from _state(health)
     for gpu, errors in health.of("nvlink_errors", 2):
         if errors.isdecimal() and int(errors):
-            found = f"{errors} replays and recoveries of its NVLinks since the driver was loaded"
+            found = f"{errors} errors of its NVLinks since the driver was loaded"
             yield f"GPU {gpu}", found, "none", BOARD, "warning"
     for (state,) in health.of("fabric", 1):
         if state == "down":

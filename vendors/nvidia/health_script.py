@@ -43,9 +43,14 @@ if [ -d "$root/sys/module/nvidia" ] || [ -e /dev/nvidiactl ]; then
       if (all) print "setting\tGPUs with NVLinks\t" linked + 0}'
   if state=$(asks 20 nvidia-smi nvlink -e); then :
   else state=; say cannot "errors of NVLinks	nvidia-smi nvlink -e does not answer"; fi
+  # Up to Hopper, and from Blackwell on: what forward error correction mended (FEC, CRC) is no error of a link.
   printf '%s\n' "$state" | awk '/^GPU/ {gpu = $2 + 0}
-    /Link [0-9]+: (Replay|Recovery) Errors: [0-9]+$/ {errors[gpu] += $NF}
-    END {for (gpu in errors) print "nvlink_errors\t" gpu "\t" errors[gpu]}'
+    /Link [0-9]+: / {links++}
+    /Link [0-9]+: (Replay|Recovery|Rx|Rx remote|Rx General|Effective|Symbol|Local link integrity) Errors: [0-9]+ *$/ ||
+    /Link [0-9]+: (Malformed packet|Buffer overrun) Errors: [0-9]+ *$/ ||
+    /Link [0-9]+: (Tx discards|Link recovery (successful|failed) events): [0-9]+ *$/ {errors[gpu] += $NF; known++}
+    END {for (gpu in errors) print "nvlink_errors\t" gpu "\t" errors[gpu]
+      if (links && !known) print "cannot\terrors of NVLinks\tnvidia-smi nvlink -e has none of the known counters"}'
   asks 20 nvidia-smi --query-gpu=name,vbios_version --format=csv,noheader |
     awk -F ', ' 'NF == 2 {print "firmware\tVBIOS of " $1 "\t" $2; told = 1} END {exit !told}' ||
     say cannot "VBIOS of the GPUs	nvidia-smi does not tell"

@@ -31,8 +31,8 @@ def test_a_warning_is_told_by_kind_and_host_and_a_counter_that_rises_by_its_firs
         warned.add(looked(replays).warnings)
     links, clock = warned.records()
     assert clock.kind.startswith("clock: is not synchronised: ") and clock.count == 2 and [*clock.hosts] == ["n0", "n1"]
-    assert links.kind.startswith("GPU #: # replays and recoveries of its NVLinks") and links.count == 1
-    words = " replays and recoveries of its NVLinks since the driver was loaded: reset the host; check NVSwitches and"
+    assert links.kind.startswith("GPU #: # errors of its NVLinks") and links.count == 1
+    words = " errors of its NVLinks since the driver was loaded: reset the host; check NVSwitches and"
     assert [said.partition(words)[0] for said in links.hosts["n0"]] == [
         "GPU 3: 4", "GPU 3: 7000", "GPU 5: 5", "GPU 5: 7001",
     ]  # fmt: skip

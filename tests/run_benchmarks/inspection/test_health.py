@@ -59,6 +59,15 @@ GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-6a)
 """
 
 
+# The counters of Blackwell's links, as public reports of B300 with driver 595 name them.
+OF_BLACKWELL = (
+    "Malformed packet Errors", "Buffer overrun Errors", "Rx Errors", "Rx remote Errors", "Rx General Errors",
+    "Local link integrity Errors", "Tx discards", "Link recovery successful events", "Link recovery failed events",
+    "Effective Errors", "Symbol Errors",
+)  # fmt: skip
+NO_ERRORS = ("Tx packets", "Total link recovery events", "FEC Errors - 0", "FEC Errors - 1", "PLR Xmit Blocks")
+
+
 def test_a_healthy_host_has_no_finding_but_what_could_not_be_looked_at(tmp_path: Path) -> None:
     found = said({"n0": looked(tree(tmp_path, host_files()), "", "/")})
     ours = {key: severity for key, severity in found.items() if key[1] not in ("ulimit", "file system")}
@@ -472,7 +481,7 @@ def test_the_state_of_gpus_is_read_from_the_drivers_tool_and_its_absence_passes_
         ("GPU 2", "2 of 2 NVLinks are inactive"): "failure",
         ("GPU 3", "no link of it is shown"): "blind",
         ("GPU 5", "1 of 1 NVLinks are inactive"): "failure",
-        ("GPU 1", "5 replays and recoveries of its NVLinks since the driver was loaded"): "warning",
+        ("GPU 1", "5 errors of its NVLinks since the driver was loaded"): "warning",
     }
     bare = looked(tmp_path, programs={"nvidia-smi": tool.replace("Link ", "Nothing ")})
     others = said({"n0": health, "n1": health, "n2": bare})
@@ -480,6 +489,23 @@ def test_the_state_of_gpus_is_read_from_the_drivers_tool_and_its_absence_passes_
     without = said({"n0": looked(tmp_path, programs={"nvidia-smi": "exit 9"})})
     assert without["n0", "NVLinks", "nvidia-smi nvlink -s does not answer"] == "blind"
     assert without["n0", "state of the GPUs", "nvidia-smi is not installed, or does not answer"] == "blind"
+
+
+@pytest.mark.parametrize("counter", [*OF_BLACKWELL, *NO_ERRORS])
+def test_each_counter_of_errors_of_newer_links_counts(counter: str, tmp_path: Path) -> None:
+    lines = [f"\t Link 0: {name}: {7 * (name == counter)}" for name in (*OF_BLACKWELL, *NO_ERRORS)]
+    told = "\n".join(["GPU 0: NVIDIA B300 SXM6 AC (UUID: GPU-5f)", *lines, "\t Link 0: Effective BER: 15e-255"])
+    tool = f"[ \"$*\" = 'nvlink -e' ] && cat <<'END'\n{told}\nEND\n"
+    health = looked(tree(tmp_path, host_files()), programs={"nvidia-smi": tool})
+    assert health.lines["nvlink_errors"] == [f"0\t{7 * (counter in OF_BLACKWELL)}"]
+    assert not any("errors of NVLinks" in line for line in health.lines["cannot"])
+
+
+def test_counters_of_links_of_another_form_are_told(tmp_path: Path) -> None:
+    told = "GPU 0: NVIDIA B300 SXM6 AC (UUID: GPU-5f)\n\t Link 0: Faults: 7"
+    tool = f"[ \"$*\" = 'nvlink -e' ] && cat <<'END'\n{told}\nEND\n"
+    health = looked(tree(tmp_path, host_files()), programs={"nvidia-smi": tool})
+    assert "errors of NVLinks\tnvidia-smi nvlink -e has none of the known counters" in health.lines["cannot"]
 
 
 @pytest.mark.parametrize(
