@@ -1,9 +1,10 @@
 /* A driver's library for tests: NVML's functions that the probe calls, on devices with a scripted life.
  *
  * NVML_SCRIPT holds blank-separated words "DEVICE:WHAT@SAMPLE=VALUE": from its SAMPLE-th sample on (the calls of
- * nvmlDeviceGetUtilizationRates count them) a device has that value. WHAT: lost, ecc, heat, xid, nvlink, down, pending,
- * failed, mig, width, generation, idle, replays, throttle, nopower; fabric, fabricstatus, fabrichealth: of its fabric state (0, there is none),
- * status and health mask. NVML_DEVICES is their number (8). Layouts of structures: nvml.h. */
+ * nvmlDeviceGetUtilizationRates count them) a device has that value. WHAT: lost, ecc, heat, xid, nvlink, newer
+ * (recoveries of links that have Blackwell's counters alone), down, pending, failed, mig, width, generation, idle,
+ * replays, throttle, nopower; fabric, fabricstatus, fabrichealth: of its fabric state (0, there is none), status and
+ * health mask. NVML_DEVICES is their number (8). Layouts of structures: nvml.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@ typedef struct { uint version; unsigned long long total, reserved, free, used; }
 typedef struct { char legacy[16]; uint domain, bus, device, id, subsystem; char bus_id[32]; } Pci;
 typedef struct { uint version; unsigned char cluster[16]; int status; uint clique, state, health; } Fabric;
 typedef struct { void *device; u64 type, data; uint instance, compute; } Event;
+typedef struct { uint field, scope; long long time, latency; int type, state; union { double real; uint small; u64 whole; } value; } Field;
 
 static int samples[MOST], told[MOST];
 
@@ -114,7 +116,21 @@ int nvmlDeviceGetNvLinkState(void *handle, uint link, uint *out) {
     ANSWER(out, link < (uint)or_else(index_of(handle), "down", 0) ? 0u : 1u);
 }
 int nvmlDeviceGetNvLinkErrorCounter(void *handle, uint link, int counter, u64 *out) {
+    if (value(index_of(handle), "newer") >= 0) return NOT_SUPPORTED;
     ANSWER(out, link == LINKS - 1 && counter == 0 ? (u64)or_else(index_of(handle), "nvlink", 0) : 0ULL);
+}
+/* NVML_FI_DEV_NVLINK_COUNT_*: 213 counts recoveries of link 2 as an unsigned int, the others are unsigned long long. */
+int nvmlDeviceGetFieldValues(void *handle, int number, Field *fields) {
+    long newer = value(index_of(handle), "newer");
+    for (int place = 0; place < number; place++) {
+        Field *each = &fields[place];
+        each->state = newer < 0 || each->field < 201 || each->field > 255 ? NOT_SUPPORTED : OK;
+        each->type = each->field == 213 ? 1 : 3;
+        memset(&each->value, each->field == 213 ? 0xff : 0, sizeof each->value);
+        if (each->field == 213) each->value.small = each->scope == 2 ? (uint)newer : 0;
+        if (each->field >= 235 || each->field == 215) each->value.whole = 1000; /* mended, and the sum of recoveries */
+    }
+    return alive(handle);
 }
 int nvmlDeviceGetGpuFabricInfoV(void *handle, Fabric *out) {
     int device = index_of(handle);

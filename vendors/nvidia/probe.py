@@ -25,6 +25,16 @@ _REASONS = {
     "display_clock_setting": 0x100,
 }  # fmt: skip
 
+# NVML's fields NVML_FI_DEV_NVLINK_COUNT_* of errors (nvml.h: from Blackwell on, whose links have none of the older
+# counters): neither what forward error correction mended, nor the sum of recoveries.
+_LINK_ERRORS = (
+    "MALFORMED_PACKET_ERRORS", "BUFFER_OVERRUN_ERRORS", "RCV_ERRORS", "RCV_REMOTE_ERRORS", "RCV_GENERAL_ERRORS",
+    "LOCAL_LINK_INTEGRITY_ERRORS", "XMIT_DISCARDS", "LINK_RECOVERY_SUCCESSFUL_EVENTS", "LINK_RECOVERY_FAILED_EVENTS",
+    "EFFECTIVE_ERRORS", "SYMBOL_ERRORS",
+)  # fmt: skip
+_WHOLE_NUMBERS = {1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal"}
+"""By nvmlValueType_t, the member of a field's value."""
+
 # Bits of NVML's health mask of a fabric (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*): shift, width as a mask, and from which
 # value up to which it is bad. A value of 0 is not told.
 _FABRIC_HEALTH = {
@@ -285,14 +295,28 @@ class NvmlProbe:
             states.append(state)
         if not states:
             return None, None, None
-        errors = [
+        counted = [self._link_errors(index, link) for link, state in enumerate(states) if state]
+        known = [count for counts in counted for count in counts]
+        return sum(states), len(states) - sum(states), sum(known) if known else None
+
+    def _link_errors(self, index: int, link: int) -> list[int]:
+        """What each counter of errors of a link has, those that the driver knows of it."""
+        nvml = self._nvml
+        older = [
             self._read(index, nvml.nvmlDeviceGetNvLinkErrorCounter, link, counter)
-            for link, state in enumerate(states)
-            if state
             for counter in range(nvml.NVML_NVLINK_ERROR_COUNT)
         ]
-        known = [count for count in errors if count is not None]
-        return sum(states), len(states) - sum(states), sum(known) if known else None
+        newer = self._optional(index, f"errors of link {link}", lambda: self._link_fields(index, link)) or []
+        return [*(count for count in older if count is not None), *newer]
+
+    def _link_fields(self, index: int, link: int) -> list[int]:
+        nvml = self._nvml
+        fields = [(getattr(nvml, f"NVML_FI_DEV_NVLINK_COUNT_{name}"), link) for name in _LINK_ERRORS]
+        values = nvml.nvmlDeviceGetFieldValues(self._handle(index), fields)
+        told = [each for each in values if each.nvmlReturn == nvml.NVML_SUCCESS and each.valueType in _WHOLE_NUMBERS]
+        if not told:
+            raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
+        return [getattr(each.value, _WHOLE_NUMBERS[each.valueType]) for each in told]
 
     def _pcie_generation(self, index: int) -> int | None:
         ask = functools.partial(self._read, index, self._nvml.nvmlDeviceGetCurrPcieLinkGeneration)

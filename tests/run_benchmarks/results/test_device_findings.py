@@ -59,6 +59,13 @@ def test_each_way_to_break_is_found_and_told_apart_from_healthy_devices(watch: W
     ]
 
 
+def test_errors_of_links_with_the_counters_of_blackwell_are_found(watch: Watch) -> None:
+    script = " ".join(f"{gpu}:newer@0=4" for gpu in range(8))
+    assert told(watch(f"{script} 3:newer@2=9")) == [
+        ("accelerator 3", "link_errors", "warning", "5 errors on NVLink during the round")
+    ]
+
+
 def test_a_pcie_link_below_its_generation_is_found_under_load_alone(watch: Watch) -> None:
     """An idle device lowers it; one that is slow at first and fast later is sound."""
     script = "2:generation@0=3 3:generation@0=1 3:idle@0=1 4:generation@0=1 4:generation@4=5"
