@@ -11,6 +11,8 @@ import pytest
 from common.errors import MistakeList
 from common.summary import JsonValue
 from protocol.finding import PartFinding
+from run_benchmarks.results.host_findings import host_findings
+from run_benchmarks.results.monitor_readings import read_sys_info
 from simulation.analytical.schedules import GPIPE, INTERLEAVED, ONE_F_ONE_B, run_schedule
 from simulation.cli import main
 from simulation.network.answer import Sureness
@@ -576,14 +578,18 @@ def test_a_port_that_counted_errors_loses_packets_and_says_how_many_are_assumed(
 
 
 def test_the_number_of_a_port_is_not_that_of_its_nic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As a run names the second port of the fourth NIC of a host."""
+    """The name is what a run itself writes of the first port of a host's fourth NIC."""
     servers = str(tmp_path / "servers")
     options = "-topo Spectrum-X -g 16 -gt A100 -bw 100Gbps -nvbw 2400Gbps -psn 4"
     assert main(["topology", *options.split(), "--output", servers]) == 0
-    folder = run_folder(tmp_path, finding("device", "host1", "mlx5_3/2"))
+    port = {"name": "mlx5_3/1", "kind": "infiniband", "state": "active", "speed_mbit_s": 100_000, "is_device": True}
+    (tmp_path / "sys_info.json").write_text(json.dumps({"network": [port]}), encoding="utf-8")
+    monitor = {"ports": {"mlx5_3/1": {"symbol_errors": 4}}}
+    (counted,) = host_findings("host1", read_sys_info(tmp_path), monitor)
+    folder = run_folder(tmp_path, counted)
     words = ["-n", servers, "-r", f"{tmp_path}/p-", "--op", "AllReduce", "--size", "1M", "--what-if", str(folder)]
     assert main(["network", *words]) == 0
-    assert "so are the NICs of GPU 11" in " ".join(capsys.readouterr().out.split())
+    assert "mlx5_3/1: errors, so the NICs of GPU 11 lose packets" in " ".join(capsys.readouterr().out.split())
 
 
 def test_parts_that_overlap_all_the_time_are_simulated_packet_by_packet_once(
