@@ -300,7 +300,7 @@ class NvmlProbe:
         return sum(states), len(states) - sum(states), sum(known) if known else None
 
     def _link_errors(self, index: int, link: int) -> list[int]:
-        """What each counter of errors of a link has, those that the driver knows of it."""
+        """The values of a link's counters of errors, of those that the driver knows."""
         nvml = self._nvml
         older = [
             self._read(index, nvml.nvmlDeviceGetNvLinkErrorCounter, link, counter)
