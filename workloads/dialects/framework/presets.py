@@ -18,16 +18,10 @@ _GPT: Values = {
 _SPLIT: Values = {"enable_sequence_parallel": True}
 _LATENT: Values = {
     "multi_latent_attention": True, "qk_layernorm": True, "kv_lora_rank": 512, "qk_nope_dim": 128, "qk_rope_dim": 64,
-    "v_head_dim": 128, "moe_enable": True, "seq_length": 4096,
+    "v_head_dim": 128, "moe_enable": True, "seq_length": 4096, "max_position_embeddings": 163840,
 }  # fmt: skip
 
-_POSITIONS = {
-    "llama_30b": 2048, "llama_65b": 2048, "llama2_7b": 4096, "llama3_8b": 8192, "llama3_70b": 8192,
-    "llama3_405b": 131072, "mixtral_8x7b": 32768, "mixtral_8x22b": 65536, "deepseek_v2_lite": 163840,
-    "deepseek_v2": 163840, "deepseek_v3": 163840, "qwen3_235b": 40960,
-}  # fmt: skip
-"""max_position_embeddings of their config.json, which of DeepSeek's and Llama-3.1's has their scaling in it."""
-
+# max_position_embeddings of DeepSeek's and Llama-3.1's config.json has their scaling in it.
 MODELS: dict[str, Values] = {
     # Brown et al. 2020, table 2.1 (its 5140 for 13B is 40 heads of 128, here 5120).
     "gpt3_13b": {
@@ -47,33 +41,38 @@ MODELS: dict[str, Values] = {
     # Touvron et al. 2023 (LLaMA), table 2; widths of the MLP: huggyllama/llama-30b and llama-65b, config.json.
     "llama_30b": {
         **_LLAMA, **_SPLIT, "num_layers": 60, "hidden_size": 6656, "num_attention_heads": 52, "ffn_hidden_size": 17920,
-        "vocab_size": 32000, "seq_length": 2048, "world_size": 32, "tensor_model_parallel_size": 4,
+        "vocab_size": 32000, "seq_length": 2048, "world_size": 32, "max_position_embeddings": 2048,
+        "tensor_model_parallel_size": 4,
     },
     "llama_65b": {
         **_LLAMA, **_SPLIT, "num_layers": 80, "hidden_size": 8192, "num_attention_heads": 64, "ffn_hidden_size": 22016,
-        "vocab_size": 32000, "seq_length": 2048, "world_size": 64, "tensor_model_parallel_size": 8,
+        "vocab_size": 32000, "seq_length": 2048, "world_size": 64, "max_position_embeddings": 2048,
+        "tensor_model_parallel_size": 8,
         "pipeline_model_parallel": 2,
     },
     # meta-llama/Llama-2-7b-hf, config.json.
     "llama2_7b": {
         **_LLAMA, "num_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "ffn_hidden_size": 11008,
-        "vocab_size": 32000, "seq_length": 4096, "world_size": 8,
+        "vocab_size": 32000, "seq_length": 4096, "world_size": 8, "max_position_embeddings": 4096,
     },
     # meta-llama/Meta-Llama-3-8B, config.json.
     "llama3_8b": {
         **_LLAMA, "num_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_query_groups": 8,
         "ffn_hidden_size": 14336, "vocab_size": 128256, "seq_length": 8192, "world_size": 8,
+        "max_position_embeddings": 8192,
     },
     # meta-llama/Meta-Llama-3-70B, config.json.
     "llama3_70b": {
         **_LLAMA, **_SPLIT, "num_layers": 80, "hidden_size": 8192, "num_attention_heads": 64, "num_query_groups": 8,
         "ffn_hidden_size": 28672, "vocab_size": 128256, "seq_length": 8192, "world_size": 64,
+        "max_position_embeddings": 8192,
         "tensor_model_parallel_size": 8, "pipeline_model_parallel": 4,
     },
     # meta-llama/Llama-3.1-405B, config.json; 16 stages with a layer less in the first and last: Llama 3, section 3.3.2.
     "llama3_405b": {
         **_LLAMA, **_SPLIT, "num_layers": 126, "hidden_size": 16384, "num_attention_heads": 128, "num_query_groups": 8,
         "ffn_hidden_size": 53248, "vocab_size": 128256, "seq_length": 8192, "world_size": 1024,
+        "max_position_embeddings": 131072,
         "tensor_model_parallel_size": 8, "pipeline_model_parallel": 16, "num_layers_first_stage": 7,
         "num_layers_last_stage": 7,
     },
@@ -81,14 +80,16 @@ MODELS: dict[str, Values] = {
     "mixtral_8x7b": {
         **_LLAMA, **_SPLIT, "num_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_query_groups": 8,
         "ffn_hidden_size": 14336, "vocab_size": 32000, "seq_length": 4096, "moe_enable": True, "num_experts": 8,
-        "moe_router_topk": 2, "moe_aux_loss": True, "world_size": 32, "tensor_model_parallel_size": 2,
+        "moe_router_topk": 2, "moe_aux_loss": True, "world_size": 32, "max_position_embeddings": 32768,
+        "tensor_model_parallel_size": 2,
         "expert_model_parallel_size": 8, "expert_tensor_parallel_size": 1,
     },
     # mistralai/Mixtral-8x22B-v0.1, config.json.
     "mixtral_8x22b": {
         **_LLAMA, **_SPLIT, "num_layers": 56, "hidden_size": 6144, "num_attention_heads": 48, "num_query_groups": 8,
         "ffn_hidden_size": 16384, "vocab_size": 32000, "seq_length": 4096, "moe_enable": True, "num_experts": 8,
-        "moe_router_topk": 2, "moe_aux_loss": True, "world_size": 128, "tensor_model_parallel_size": 4,
+        "moe_router_topk": 2, "moe_aux_loss": True, "world_size": 128, "max_position_embeddings": 65536,
+        "tensor_model_parallel_size": 4,
         "pipeline_model_parallel": 4, "expert_model_parallel_size": 8, "expert_tensor_parallel_size": 1,
     },
     # deepseek-ai/DeepSeek-V2-Lite, config.json; queries have one projection.
@@ -119,7 +120,8 @@ MODELS: dict[str, Values] = {
         **_LLAMA, **_SPLIT, "num_layers": 94, "hidden_size": 4096, "num_attention_heads": 64, "num_query_groups": 4,
         "kv_channels": 128, "ffn_hidden_size": 12288, "vocab_size": 151936, "seq_length": 4096, "qk_layernorm": True,
         "moe_enable": True, "num_experts": 128, "moe_router_topk": 8, "moe_ffn_hidden_size": 1536,
-        "moe_aux_loss": True, "world_size": 64, "tensor_model_parallel_size": 4, "pipeline_model_parallel": 2,
+        "moe_aux_loss": True, "world_size": 64, "max_position_embeddings": 40960, "tensor_model_parallel_size": 4,
+        "pipeline_model_parallel": 2,
         "expert_model_parallel_size": 8, "expert_tensor_parallel_size": 1,
     },
 }  # fmt: skip
@@ -147,8 +149,7 @@ def values(name: str, target: str = "csv", frame: str | None = None) -> Values:
     chosen = SAME.get(name, name)
     if chosen not in MODELS:
         raise ValueError(f"there is no model_size {name!r} in the dialect framework; there is {', '.join(MODELS)}")
-    own = {"max_position_embeddings": _POSITIONS[chosen]} if chosen in _POSITIONS else {}
-    found = {"model_name": chosen, **own, **MODELS[chosen]}
+    found = {"model_name": chosen, **MODELS[chosen]}
     dropped: set[str] = {"expert_tensor_parallel_size"} if target == "simai" else set()
     if frame in ("FSDP2", "DeepSpeed"):
         dropped |= DIVISION
